@@ -134,6 +134,20 @@ def who_has_not_taken_a_node_in_hands_nothing_on_for_it() -> None:
         assert heard(net, 3) == Counter({b"once": 1})
 
 
+def what_was_taken_goes_on_though_its_way_became_dearer() -> None:
+    """As where nodes move: by its own reckoning the rest costs a hop more than what it took the part for."""
+    net = formed(4)
+    first, one, target = net.hosts[0].node.node, relay_of(net, 1), net.hosts[3].node.node
+    net.hosts[1].node._core.now_ns = net.now
+    view, last = net.hosts[1].node._core.view, net.hosts[2].node.node[:KEY_BYTES]
+    truth, onward = view.routes, Onward(target, 9, 20, True, bytes(8), 0, 1, bytes(100))
+    assert one._take(first, onward, net.now)
+    view.routes = _Believes(Way(30, 4, last))
+    sent = [relay.decode_message(effect.payload) for effect in one._turn(net.now) if isinstance(effect, Send)]
+    view.routes = truth
+    assert [part.cost for part in sent if isinstance(part, Onward)] == [19]
+
+
 class _Believes:
     """Routes of a node that believes what it is told."""
 
@@ -298,13 +312,21 @@ def _cost_need_not_fall(patch: pytest.MonkeyPatch) -> None:
 
 def _one_side_is_enough(patch: pytest.MonkeyPatch) -> None:
     whole = Routes.know
-    patch.setattr(
-        Routes,
-        "know",
-        lambda self, own, near, links: whole(
-            self, own, near, {key: {**heard, own: heard.get(own, 4)} for key, heard in links.items()}
-        ),
-    )
+
+    def know(self: Routes, own: bytes, near: dict[bytes, int], links: dict[bytes, dict[bytes, int]]) -> None:
+        whole(self, own, near, {key: {own: 4, **heard} for key, heard in links.items()})
+
+    patch.setattr(Routes, "know", know)
+
+
+def _dearer_ways_are_none(patch: pytest.MonkeyPatch) -> None:
+    whole = Relay._go
+
+    def go(self: Relay, name: bytes, held: relay._Held, now_ns: int) -> list[relay.SubEffect] | None:
+        ways = self._core.view.routes.ways(held.onward.target[:KEY_BYTES])
+        return [] if ways and ways[0].cost >= held.onward.cost else whole(self, name, held, now_ns)
+
+    patch.setattr(Relay, "_go", go)
 
 
 def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
@@ -381,6 +403,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (what_is_begun_and_not_ended_shuts_nobody_out, _the_newest_is_let_go),
     (what_is_sent_reliably_arrives_once, _nobody_answers),
     (who_has_not_taken_a_node_in_hands_nothing_on_for_it, _one_side_is_enough),
+    (what_was_taken_goes_on_though_its_way_became_dearer, _dearer_ways_are_none),
     (large_frames_arrive_whole, _parts_are_wholes),
     (nothing_goes_in_a_circle, _cost_need_not_fall),
     (a_flood_costs_a_bound_and_keeps_room_for_others, _handing_on_is_free),

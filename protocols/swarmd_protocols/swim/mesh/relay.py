@@ -417,15 +417,12 @@ class Relay:
         core, onward = self._core, held.onward
         ways = core.view.routes.ways(onward.target[:KEY_BYTES]) if core.view.weighs_links else []
         near = {member.node[:KEY_BYTES]: member for member in core.table.reachable}
+        # What it was taken for need not hold any more: while nodes move a way becomes dearer by the second. What is
+        # stamped falls all the same, so that the part goes on and in no circle.
+        cost = min(ways[0].cost, onward.cost - 1) if ways else 0
         for way in ways:
             member = near.get(way.near)
-            if (
-                member is None
-                or member.node == held.via
-                or way.rest >= ways[0].cost
-                or ways[0].cost >= onward.cost
-                or held.tried.get(member.node, 0) >= TRIES
-            ):
+            if member is None or member.node == held.via or way.rest >= cost or held.tried.get(member.node, 0) >= TRIES:
                 continue
             budget = self._own if held.via is None else self._others
             if not budget.take(now_ns, max(len(onward.data), PART_LEAST_BYTES)):
@@ -436,7 +433,7 @@ class Relay:
             held.asked.add(member.node)
             held.due_ns = now_ns + ACK_NS
             core.counters["relay_bytes" if held.via else "relay_own_bytes"] += len(onward.data)
-            stamped = msgspec.structs.replace(onward, cost=min(ways[0].cost, 65_535))
+            stamped = msgspec.structs.replace(onward, cost=cost)
             if not onward.sure:
                 del self._held[name]
             return [Send(member.node, encode(stamped), False, Priority.PROBE)]
