@@ -22,8 +22,7 @@ from tests.support.mesh_net import Echo, MeshNet, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.swim_net import S
 
-SMALL, LARGE = 100, 9_000
-BYTES_S = relay.RELAY_BYTES_S
+SMALL, LARGE, BYTES_S = 100, 9_000, relay.RELAY_BYTES_S
 
 
 def formed(count: int, links: set[tuple[int, int]] | None = None, seed: int = 1) -> MeshNet:
