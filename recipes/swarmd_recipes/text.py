@@ -24,6 +24,7 @@ from swarmd_models.backends import open_backend
 from swarmd_models.backends.base import Artefact
 from swarmd_models.texts import END, Going, TextNet, TextRule, Vocabulary
 from swarmd_recipes import reports
+from swarmd_recipes.export import forget_origin
 
 NAME = "events-text"
 WINDOW = 128
@@ -164,6 +165,7 @@ def export(net: Net, work: Path) -> tuple[Path, Path]:
     litert_torch.convert(net, sample).export(str(tflite))
     torch.onnx.export(net, sample, str(onnx), input_names=["tokens"], output_names=["logits"], dynamo=True,
                       external_data=False, opset_version=18)  # fmt: skip
+    forget_origin(onnx)
     return tflite, onnx
 
 

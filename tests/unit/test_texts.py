@@ -176,5 +176,7 @@ def test_a_lenders_tokens_agree_up_to_a_near_tie() -> None:
     assert not agrees(TEXT, own, {"margins": own["margins"]}, lambda label: 0.5), "what says no token cannot be judged"
 
 
-def test_the_files_are_small() -> None:
+def test_the_files_are_small_and_say_nothing_of_where_they_were_made() -> None:
+    for path in ZOO.glob("events-text.*"):
+        assert b"site-packages" not in path.read_bytes(), path
     assert sum(path.stat().st_size for path in Path(ZOO).glob("events-text.*")) <= 5_000_000
