@@ -32,6 +32,9 @@ CONNECT_TIMEOUT_MS = 5_000
 """Milliseconds for a first connection; the other path serves meanwhile."""
 LEASE_MS = 4_000
 """A neighbour that is silent for so long is gone; frames find a dead one sooner (`flow.ANSWER_NS`)."""
+QUEUE_BATCHES = 16
+"""Batches of 64 KB that wait for a line: Zenoh's 2 (and each frame in a batch of its own, `express`) lost a region's
+answers to many gateways within one turn, and rows then waited for seconds."""
 SESSIONS_MAX = 4_096
 """Who may be connected to a router of ours; Zenoh's default of 1,000 is less than the gateways of 1,000 swarms."""
 INBOX_MAX_BYTES = 4 << 20
@@ -132,6 +135,7 @@ def settings_of(address: ZenohAddress, prefix: str, files: MqttConfig) -> dict[s
         "scouting/gossip/enabled": False,
         "transport/link/tx/lease": LEASE_MS,
         "transport/link/tx/keep_alive": 4,
+        "transport/link/tx/queue/size/data": QUEUE_BATCHES,
         "transport/unicast/max_sessions": SESSIONS_MAX,
         # What somebody sends in pieces is held until it is whole: no more than a frame of ours takes.
         "transport/link/rx/max_message_size": 2 * FRAME_MAX_BYTES,
@@ -228,7 +232,7 @@ class ZenohUplink:
             return False
         try:
             drop = self._zenoh.CongestionControl.DROP
-            session.put(place.path(self._prefix), frame, congestion_control=drop, express=True)
+            session.put(place.path(self._prefix), frame, congestion_control=drop)
         except self._zenoh.ZError:
             self.counts["refused"] += 1
             return False

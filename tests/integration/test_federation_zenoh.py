@@ -197,6 +197,21 @@ async def test_two_routers_are_linked_and_frames_cross_both() -> None:
         await all_.until(lambda: gateway.send(UP, b"over both") and all_.heard["region"], "a frame over two routers")
 
 
+async def test_the_answers_of_one_turn_are_not_lost() -> None:
+    """A region answers all gateways that it has heard within a moment in one turn of its loop."""
+    port, count = free_port(), 300
+    down = [UP._replace(way=Way.DOWN, gateway=NodeId(at.to_bytes(16, "big"))) for at in range(count)]
+    async with paths() as all_:
+        all_.open("router", f"zenoh://?listen=127.0.0.1:{port}")
+        region = all_.open("region", f"zenoh://127.0.0.1:{port}")
+        all_.open("gateways", f"zenoh://127.0.0.1:{port}", f"{PREFIX}/+/down/+")
+        await all_.until(lambda: region.send(down[0], b"0") and all_.heard["gateways"], "the first answer")
+        assert all(region.send(place, bytes(500)) for place in down)
+        await all_.until(
+            lambda: {place for place, frame in all_.heard["gateways"] if len(frame) == 500} == set(down), "all answers"
+        )
+
+
 async def test_a_router_of_ours_carries_only_what_lies_below_the_prefix() -> None:
     port = free_port()
     async with paths() as all_:
