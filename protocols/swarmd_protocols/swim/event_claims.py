@@ -4,7 +4,7 @@ A claim is of one moment: what is claimed later is awaited from then on, so that
 given up for what was missing before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import msgspec
 
@@ -91,7 +91,7 @@ class Claims:
             for claim in self._origins[origin].claims.values():
                 claim.until_ns = now_ns + PATIENCE_NS
 
-    def given_up(self, origin: bytes, here: int, needed: int, now_ns: int) -> int:
+    def given_up(self, origin: bytes, here: int, needed: int, heard: Set[bytes], now_ns: int) -> int:
         """Up to where an origin's events were awaited in vain.
 
         It takes the word of as many peers as a failure does (of all where there are fewer), so that fewer stolen keys
@@ -101,13 +101,15 @@ class Claims:
             origin: Whose events.
             here: Up to where this node has them.
             needed: Peers whose word it takes.
+            heard: The peers in reach. Where a cut leaves few, fewer words are needed: then of these alone, or the last
+                lie of one that is gone would decide.
             now_ns: The time.
 
         Returns:
             The last one that so many peers have delivered, and have said so long ago; 0 for none.
         """
         claims = self._origins[origin].claims if origin in self._origins else {}
-        ripe = [(peer, claim.delivered) for peer, claim in claims.items() if claim.until_ns <= now_ns]
+        ripe = [(peer, claim.delivered) for peer, claim in claims.items() if claim.until_ns <= now_ns and peer in heard]
         words = [
             delivered for peer, delivered in ripe for _ in range(needed if peer == origin else 1) if delivered > here
         ]

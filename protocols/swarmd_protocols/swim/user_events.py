@@ -337,8 +337,9 @@ class UserEvents:
             self._claims.wait(node, core.now_ns)
         self._await_claims(node)
         log = self._log(node)
-        needed = min(core.config.accusers_needed, len(core.table.reachable))
-        delivered = self._claims.given_up(node, log.delivered, needed, core.now_ns)
+        heard = {member.node for member in core.table.reachable}
+        needed = min(core.config.accusers_needed, len(heard))
+        delivered = self._claims.given_up(node, log.delivered, needed, heard, core.now_ns)
         while log.delivered < delivered:
             self.core.counters["events_lost"] += 1
             if log.pending and min(log.pending) <= delivered:
