@@ -7,6 +7,7 @@ import pytest
 from swarmd_protocols.reader import Reader
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_claims import Claims
 from swarmd_protocols.swim.event_log import EventLog, LargeRepairs
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.relays import Relays
@@ -114,6 +115,16 @@ def frames_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reader, "_dispatch", whole)
 
 
+def a_word_outlives_its_speaker(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = Claims.given_up
+
+    def all_count(self: Claims, origin: bytes, here: int, needed: int, heard: object, now_ns: int) -> int:
+        said = self._origins[origin].claims.keys() if origin in self._origins else ()
+        return given_up(self, origin, here, needed, set(said), now_ns)
+
+    monkeypatch.setattr(Claims, "given_up", all_count)
+
+
 def any_sequence() -> None:
     laws.test_whatever_one_author_says_of_itself_costs_the_others_a_bounded_share()
 
@@ -147,6 +158,10 @@ def links() -> None:
         (what_others_bring_counts_as_said, laws.test_old_words_that_another_repeats_silence_nobody_and_blame_nobody),
         (each_gap_is_awaited_anew, gaps_of_each),
         (large_repairs_are_repeated, claims.test_what_a_peer_was_sent_reliably_is_not_sent_again_at_once),
+        (
+            a_word_outlives_its_speaker,
+            claims.test_of_whom_a_cut_leaves_the_last_lie_of_one_that_is_gone_does_not_decide,
+        ),
         (refutations_wait_too, laws.test_a_refutation_is_never_beyond_the_account),
         (a_log_is_bounded_by_number_alone, laws.test_a_log_holds_so_many_bytes_of_one_origin),
         (refusals_are_free, links),
