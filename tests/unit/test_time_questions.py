@@ -51,6 +51,20 @@ def test_a_sure_clock_spends_half_a_transmission_a_second_on_others() -> None:
     assert 2 <= sum(node in NODES[2:12] for node in late) <= 4  # One in 20 s.
 
 
+def test_one_that_keeps_silent_takes_nobody_s_turn() -> None:
+    questions, clock = TimeQuestions(Random(1), Sent()), Clock(ClockConfig(), 0)
+    questions.know_peers(peers(4, 0))
+    whom: list[NodeId] = []
+    for now_ns in range(1_000 * S, 1_020 * S, S):
+        send = questions.ask(now_ns, clock)[0]
+        whom.append(send.to)
+        if send.to != NODES[0]:
+            clock.vote(send.to, now_ns, 5 * S + now_ns, now_ns + MS)
+            questions.asked.pop(send.to)
+    assert {node: whom.count(node) for node in NODES[:4]} == dict.fromkeys(NODES[:4], 5)
+    assert clock.synced
+
+
 def voted(asks_far: bool, offsets_ms: list[int], first_ms: int) -> Clock:
     """A clock that three neighbours have set; then the others answer, a second apart."""
     clock = Clock(ClockConfig(), 0)

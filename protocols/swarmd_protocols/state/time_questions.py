@@ -50,7 +50,9 @@ class TimeQuestions:
         self.asked = {peer: sent_ns for peer, sent_ns in self.asked.items() if peer in here}
 
     def ask(self, now_ns: int, clock: Clock) -> list[SubEffect]:
-        """Ask one peer: one that has not answered yet, else the one that answered longest ago.
+        """Ask one peer: one that was not asked yet, else the one whose turn was longest ago.
+
+        Whoever does not answer waits for its turn as the others do, or one that keeps silent would take every question.
 
         In a mesh that is anybody, near or not. Medians of neighbourhoods leave a slope and an edge between them as they
         are, so that two parts of a line would each keep a time of their own; those of voters from everywhere are alike.
@@ -64,7 +66,11 @@ class TimeQuestions:
         if not peers:
             return []
         first = self._rng.randrange(len(peers))
-        peer = min((*peers[first:], *peers[:first]), key=clock.heard_ns)
+
+        def turn_ns(peer: NodeId) -> int:
+            return max(clock.heard_ns(peer), self.asked.get(peer, -1))
+
+        peer = min((*peers[first:], *peers[:first]), key=turn_ns)
         if peer in self._far:
             self._far_ns, self._far_cost = now_ns, self._far[peer]
         self.asked[peer] = now_ns
