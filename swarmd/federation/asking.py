@@ -5,15 +5,14 @@ and not with the years that are kept. DuckDB (extra `duckdb`) answers where it i
 disk beyond; pyarrow (extra `parquet`) elsewhere, in memory. Both give the same rows in the same order.
 """
 
-import os
+import glob
 import tempfile
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from swarmd.errors import DaemonError
 from swarmd.federation.history import ask as ask_arrow
-from swarmd.federation.history import day_of
+from swarmd.federation.history import files_of
 from swarmd.federation.rows import ObjectQuery
 
 MEMORY = "512MB"
@@ -45,32 +44,6 @@ def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[di
     return ask_duckdb(folder, query, keys)
 
 
-def files_of(folder: Path, query: ObjectQuery, keys: Collection[str] = ()) -> list[str]:
-    """The files that a question has to read.
-
-    Args:
-        folder: What `history.export` wrote.
-        query: Its times.
-        keys: Swarms; empty: all.
-
-    Raises:
-        DaemonError: Nothing was exported there.
-    """
-    place = folder / "objects"
-    if not place.is_dir():
-        raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
-    first = day_of(query.since_ms) if query.since_ms else ""
-    last = day_of(query.until_ms) if query.until_ms else "9999"
-    wanted = {f"swarm={key}" for key in keys}
-    found = []
-    for swarm in sorted(entry.path for entry in os.scandir(place) if not wanted or entry.name in wanted):
-        for day in sorted(os.listdir(swarm)):
-            if day.startswith("day=") and first <= day[4:] <= last:
-                here = os.path.join(swarm, day)
-                found += [os.path.join(here, name) for name in sorted(os.listdir(here)) if name.endswith(".parquet")]
-    return found
-
-
 def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """As `ask`, by DuckDB.
 
@@ -93,9 +66,11 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
         if value:
             wanted.append(f"{column} {sign} ?")
             values.append(value)
+    # Swarm and day are those of the last folders: further up anybody may have called one `swarm=` too.
     text = (
-        "SELECT * FROM read_parquet(?, hive_partitioning = true, "
-        "hive_types = {'swarm': VARCHAR, 'day': VARCHAR}) "
+        "SELECT * EXCLUDE (filename), split_part(filename, '/', -3)[7:] AS swarm, "
+        "split_part(filename, '/', -2)[5:] AS day "
+        "FROM read_parquet(?, hive_partitioning = false, filename = true) "
         f"WHERE {' AND '.join(wanted)} "
         "QUALIFY row_number() OVER (PARTITION BY swarm, object ORDER BY stamp DESC, digest DESC) = 1 "
         "ORDER BY last_ms DESC, swarm, object LIMIT ?"
@@ -107,7 +82,8 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
             tempfile.TemporaryDirectory(prefix="swarmd-history-") as spill,
             duckdb.connect(":memory:", config={**settings, "temp_directory": spill}) as engine,
         ):
-            found = engine.execute(text, [files, *values, query.limit])
+            # The engine takes each name for a pattern: `[`, `*` and `?` of a folder would lead it into others.
+            found = engine.execute(text, [list(map(glob.escape, files)), *values, query.limit])
             names = [column[0] for column in found.description]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     except duckdb.Error as error:

@@ -10,7 +10,7 @@ the extra `parquet`.
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from swarmd.federation.store import Store
 
 EXPORT_ROWS = 50_000
 """Words of one turn, some 40 MB in memory."""
+_DAY_MS = 86_400_000
 _PARTITIONS = ("swarm", "day")
 _TYPES = {"TEXT": "string", "INTEGER": "int64", "REAL": "float64"}
 
@@ -88,44 +89,79 @@ def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[di
         keys: Only of these swarms; empty: of all.
 
     Raises:
-        DaemonError: pyarrow is missing, or nothing was exported there.
+        DaemonError: pyarrow is missing, nothing was exported there, or a file is damaged.
     """
     arrow = _arrow()
-    place = folder / "objects"
-    if not place.is_dir():
-        raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
+    files = files_of(folder, query, keys)
+    if not files:
+        return []
     flavour = arrow.dataset.partitioning(
         arrow.schema([("swarm", arrow.string()), ("day", arrow.string())]), flavor="hive"
     )
     field = arrow.dataset.field
     wanted = (field("tier") != "candidate") & (field("review") != "rejected")
-    if keys:
-        wanted &= field("swarm").isin(list(keys))
     if query.label:
         wanted &= field("label") == query.label
     if query.tier:
         wanted &= field("tier") == query.tier
-    # The day is a partition: files of others are not opened.
     if query.since_ms:
-        wanted &= (field("day") >= day_of(query.since_ms)) & (field("last_ms") >= query.since_ms)
+        wanted &= field("last_ms") >= query.since_ms
     if query.until_ms:
-        wanted &= (field("day") <= day_of(query.until_ms)) & (field("last_ms") < query.until_ms)
+        wanted &= field("last_ms") < query.until_ms
     best: dict[tuple[str, str], dict[str, Any]] = {}
-    found = arrow.dataset.dataset(str(place), format="parquet", partitioning=flavour, exclude_invalid_files=False)
-    for batch in found.to_batches(filter=wanted):
-        for row in batch.to_pylist():
-            key = (row["swarm"], row["object"])
-            held = best.get(key)
-            if held is None or (held["stamp"], held["digest"]) < (row["stamp"], row["digest"]):
-                best[key] = row
+    base = str(folder / "objects")
+    try:
+        found = arrow.dataset.dataset(files, format="parquet", partitioning=flavour, partition_base_dir=base)
+        for batch in found.to_batches(filter=wanted):
+            for row in batch.to_pylist():
+                key = (row["swarm"], row["object"])
+                held = best.get(key)
+                if held is None or (held["stamp"], held["digest"]) < (row["stamp"], row["digest"]):
+                    best[key] = row
+    except (arrow.ArrowException, OSError) as error:
+        raise DaemonError(f"{folder}: {str(error).splitlines()[0]}") from error
     rows = sorted(best.values(), key=lambda row: (-row["last_ms"], row["swarm"], row["object"]))
     return rows[: query.limit]
 
 
-def day_of(at_ms: int) -> str:
-    """The UTC day of a time.
+def files_of(folder: Path, query: ObjectQuery, keys: Collection[str] = ()) -> list[str]:
+    """The files that a question has to read.
 
-    >>> day_of(0)
-    '1970-01-01'
+    Args:
+        folder: What `history.export` wrote.
+        query: Its times.
+        keys: Swarms; empty: all.
+
+    Raises:
+        DaemonError: Nothing was exported there, or the folder cannot be read.
     """
-    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).date().isoformat()
+    place = folder / "objects"
+    if not place.is_dir():
+        raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
+    first = day_of(query.since_ms) if query.since_ms else ""
+    last = day_of(query.until_ms) if query.until_ms else "9999"
+    wanted = {f"swarm={key}" for key in keys}
+    found = []
+    try:
+        for swarm in sorted(entry.path for entry in _folders(place) if not wanted or entry.name in wanted):
+            for day in sorted(_folders(swarm), key=lambda entry: entry.name):
+                if day.name.startswith("day=") and first <= day.name[4:] <= last:
+                    names = sorted(name for name in os.listdir(day.path) if name.endswith(".parquet"))
+                    found += [os.path.join(day.path, name) for name in names]
+    except OSError as error:
+        raise DaemonError(f"{place} cannot be read: {error.strerror or error}") from error
+    return found
+
+
+def _folders(place: str | Path) -> list["os.DirEntry[str]"]:
+    return [entry for entry in os.scandir(place) if "=" in entry.name and entry.is_dir()]
+
+
+def day_of(at_ms: int) -> str:
+    """The UTC day of a time; of one that has none the nearest that has.
+
+    >>> day_of(0), day_of(-1 << 60)
+    ('1970-01-01', '0001-01-01')
+    """
+    days = at_ms // _DAY_MS + datetime.date(1970, 1, 1).toordinal()
+    return datetime.date.fromordinal(min(max(days, 1), datetime.date.max.toordinal())).isoformat()

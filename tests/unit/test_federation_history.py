@@ -1,7 +1,9 @@
 """A region's past: exported once, by swarm and day, and the same question has the same answer there."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -9,10 +11,11 @@ from swarmd.errors import DaemonError
 from swarmd.federation import asking
 from swarmd.federation.asking import ask_duckdb, files_of
 from swarmd.federation.history import ask, day_of, export, write_words
-from swarmd.federation.rows import ObjectQuery
+from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
 from tests.support.federation_world import World, make_world
 
 pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra parquet)")
+Ask: TypeAlias = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
@@ -109,13 +112,61 @@ def test_a_question_opens_the_files_of_its_days_and_swarms_alone(tmp_path: Path)
     assert len(files_of(tmp_path, ObjectQuery(since_ms=at_ms, until_ms=at_ms + 1), ["bb"])) == 1
 
 
-def test_a_damaged_file_is_named_and_raises_nothing_else(tmp_path: Path) -> None:
-    pytest.importorskip("duckdb", reason="duckdb is not installed (extra duckdb)")
+def _word(label: str) -> dict[str, object]:
+    kinds: dict[str, object] = {"TEXT": "", "INTEGER": 1, "REAL": 1.0}
+    return {name: kinds[kind] for name, kind in OBJECT_COLUMNS} | {
+        "swarm": "aa", "object": "01", "label": label, "tier": "confirmed", "last_ms": 1_795_219_200_000,
+    }  # fmt: skip
+
+
+ENGINES = pytest.mark.parametrize(
+    ("ask_it", "extra"), [(ask, "pyarrow"), (ask_duckdb, "duckdb")], ids=["pyarrow", "duckdb"]
+)
+
+
+@ENGINES
+def test_a_folder_is_what_its_name_says_and_no_pattern(tmp_path: Path, ask_it: Ask, extra: str) -> None:
+    pytest.importorskip(extra)
+    write_words(tmp_path / "site[ab]", [_word("own")], 1)
+    write_words(tmp_path / "sitea", [_word("of another region")], 1)
+    assert [row["label"] for row in ask_it(tmp_path / "site[ab]", ObjectQuery())] == ["own"]
+
+
+@ENGINES
+@pytest.mark.parametrize("name", ["swarm=zz", "day=2020-01-01", "north=1"])
+def test_folders_above_say_nothing_of_swarm_or_day(tmp_path: Path, ask_it: Ask, extra: str, name: str) -> None:
+    pytest.importorskip(extra)
+    write_words(tmp_path / name, [_word("own")], 1)
+    (row,) = ask_it(tmp_path / name, ObjectQuery())
+    assert (row["swarm"], row["day"]) == ("aa", "2026-11-21")
+    assert row.keys() == {name for name, _ in OBJECT_COLUMNS} | {"day"}
+
+
+@ENGINES
+def test_what_else_lies_in_the_folder_is_in_nobodys_way(tmp_path: Path, ask_it: Ask, extra: str) -> None:
+    """A file that an export was cut short in, too, which stays until the next one."""
+    pytest.importorskip(extra)
+    write_words(tmp_path, [_word("own")], 1)
+    (tmp_path / "objects" / "README").write_text("of a person")
+    (place,) = (tmp_path / "objects").glob("swarm=*/day=*")
+    (place / "000000000002.new").write_bytes(b"PAR1, and no more")
+    assert [row["label"] for row in ask_it(tmp_path, ObjectQuery())] == ["own"]
+
+
+@ENGINES
+def test_a_damaged_file_is_named_and_raises_nothing_else(tmp_path: Path, ask_it: Ask, extra: str) -> None:
+    pytest.importorskip(extra)
     place = tmp_path / "objects" / "swarm=aa" / "day=2026-11-20"
     place.mkdir(parents=True)
     (place / "000000000001.parquet").write_bytes(b"no Parquet at all")
     with pytest.raises(DaemonError, match=r"000000000001\.parquet"):
-        ask_duckdb(tmp_path, ObjectQuery())
+        ask_it(tmp_path, ObjectQuery())
+
+
+def test_times_that_no_calendar_has_are_asked_for_too(tmp_path: Path) -> None:
+    write_words(tmp_path, [_word("own")], 1)
+    for query in (ObjectQuery(since_ms=-(1 << 60)), ObjectQuery(until_ms=1 << 60)):
+        assert len(ask(tmp_path, query)) == 1
 
 
 def test_without_duckdb_pyarrow_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
