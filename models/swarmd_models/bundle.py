@@ -269,14 +269,14 @@ def resolve(model: str | Path) -> Path:
     """The file that a path or "zoo:NAME" means; raises `ArtefactError` when there is none."""
     name = str(model)
     if name.startswith("zoo:"):
-        path = ZOO / f"{name[4:]}.toml"
         known = sorted(p.stem for p in ZOO.glob("*.toml"))
         if name[4:] not in known:
             raise ArtefactError(f"the zoo has no model {name[4:]!r}; it has {', '.join(known) or 'none'}")
-        return path
+        return ZOO / f"{name[4:]}.toml"
     path = Path(name)
     if not path.exists():
-        raise ArtefactError(f"no model at {path}")
+        hint = f"; zoo:{name} is one" if (ZOO / f"{name}.toml").is_file() else ""
+        raise ArtefactError(f"no model at {path}{hint}")
     if path.suffix not in (".toml", *MODEL_SUFFIXES):
         raise ArtefactError(f"{path} is neither a bundle (.toml) nor a LiteRT or ONNX model (.tflite, .onnx)")
     return path

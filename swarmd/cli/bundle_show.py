@@ -30,7 +30,9 @@ def show(args: argparse.Namespace) -> int:
     except ModelError as error:
         raise EyeError(str(error)) from error
     curve = bundle.curve
-    thresholds = {label: chosen.threshold_of(label) for label in bundle.labels}
+    # The labels of a language model are its vocabulary: no piece of text has a threshold.
+    is_text = bundle.decoder == "text"
+    thresholds = {} if is_text else {label: chosen.threshold_of(label) for label in bundle.labels}
     if args.json:
         points = None if curve is None else {"false_per_1000": curve.rates, "thresholds": dict(curve.thresholds)}
         print_json(
@@ -45,6 +47,10 @@ def show(args: argparse.Namespace) -> int:
                 "curve": points,
             }
         )
+        return 0
+    if is_text:
+        print(f"{plain(bundle.name)} {plain(bundle.version)}: text, a vocabulary of {len(bundle.labels)} pieces")
+        print(f"digest {bundle.digest}")
         return 0
     stages = "two stages" if bundle.second is not None else "one stage"
     size = f"{bundle.input.width} x {bundle.input.height} {bundle.input.channels}"

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +90,29 @@ def run(args: argparse.Namespace) -> int:
                 print(f"{name} {topic}\n    {sample}")
     if args.json:
         print_json(summary)
-    agreed = len(set(summary["digests"].values())) == 1
-    return 0 if agreed and all(count == demo.members for count in summary["members"].values()) else 1
+    problem = disagreement(summary, demo.members)
+    if problem:
+        print(f"swarmd demo: {problem}", file=sys.stderr)
+    return 1 if problem else 0
+
+
+def disagreement(summary: Mapping[str, Any], members: int) -> str:
+    """Why the drones of a summary did not end as one, "" where they did.
+
+    Args:
+        summary: Of a demo: `digests` and `members` by drone.
+        members: Whom each drone should have heard at the end, itself included.
+    """
+    problems = [
+        f"{drone} heard {count} of {members} members at the end"
+        for drone, count in summary["members"].items()
+        if count != members
+    ]
+    if len(set(summary["digests"].values())) > 1:
+        problems.append("the drones do not hold the same facts")
+    if not problems:
+        return ""
+    return "; ".join(problems) + "; where other programs hold the processors, try again with fewer drones (--nodes 2)"
 
 
 def _run_offload(args: argparse.Namespace) -> int:

@@ -252,7 +252,8 @@ def _enrol(args: argparse.Namespace) -> int:
         write_secret_file(path, identity.to_bytes())
         fleet.record(identity)
     print(f"{args.node} is node {identity.node.hex()} of swarm {args.swarm}; its identity lies in {path}")
-    print("copy it to the node over a trusted channel, then start it with `swarmd run --identity DIR`")
+    verb = "gateway" if "gateway" in args.role else "run"
+    print(f"copy it to the node over a trusted channel, then start it with `swarmd {verb} --identity DIR`")
     return 0
 
 

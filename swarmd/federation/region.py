@@ -285,14 +285,11 @@ class Region:
     # --- Down ---------------------------------------------------------------------------------------------------------
 
     async def _keep_sending(self) -> None:
-        problems: dict[str, str] = {}
+        problems: Mapping[str, str] = {}
         tidy_s = time.monotonic()
         while True:
             now_s = time.monotonic()
-            for name, problem in self.paths.items():
-                if problem and problems.get(name, "") != problem:
-                    self._say(problem)
-                problems[name] = problem
+            problems = self._tell_paths(problems)
             count = self._store.down_count()
             for (key, gateway), line in list(self._lines.items()):
                 if now_s - line.heard_s < LIVE_S and (line.known or line.down_seen < count):
@@ -302,6 +299,14 @@ class Region:
                 tidy_s = now_s
                 self.tidy(now_s)
             await asyncio.sleep(0.25)
+
+    def _tell_paths(self, told: Mapping[str, str]) -> Mapping[str, str]:
+        """Say what became of each path since the problems that were told, also that one is well."""
+        paths = self.paths
+        for name, problem in paths.items():
+            if problem != told.get(name, ""):
+                self._say(problem or f"{name}: connected")
+        return paths
 
     def tidy(self, now_s: float) -> None:
         """Keep the bounds of what is remembered, in memory and on the disk."""

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import threading
 import urllib.parse
 from collections import deque
@@ -246,7 +247,7 @@ class ZenohUplink:
             try:
                 await self._serve()
             except (self._zenoh.ZError, TransportError) as error:
-                self.problem = f"router {self.name}: {str(error).splitlines()[0][:200]}"
+                self.problem = f"router {self.name}: {_in_words(error)}"
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, _LAST_PAUSE_S)
 
@@ -316,6 +317,11 @@ class ZenohUplink:
             return
         self.counts["received"] += 1
         self._on_frame(place, payload)
+
+
+def _in_words(error: Exception) -> str:
+    """What an error says, without the line of the library's own source that it ends with."""
+    return re.sub(r" at /\S+\.rs:\d+\.?", "", str(error).splitlines()[0])[:200]
 
 
 def _close_late(opening: "asyncio.Future[Any]") -> None:

@@ -84,6 +84,8 @@ def test_a_bundle_that_its_model_contradicts_is_refused(tmp_path: Path, changes:
 def test_missing_model(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no model at"):
         load_bundle(tmp_path / "nowhere.tflite")
+    with pytest.raises(ArtefactError, match="no model at small-320; zoo:small-320 is one"):
+        load_bundle("small-320")
     with pytest.raises(ArtefactError, match="the zoo has no model 'dragon'; it has"):
         load_bundle("zoo:dragon")
     other = tmp_path / "model.pt"

@@ -100,6 +100,15 @@ def test_show_prints_the_thresholds_and_the_curve(tmp_path: Path, capsys: pytest
     assert "runs from 1 to 10" in capsys.readouterr().err
 
 
+def test_show_prints_no_threshold_for_each_word_of_a_language_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "show", "zoo:events-text"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 2
+    assert f"a vocabulary of {len(load_bundle('zoo:events-text').labels)} pieces" in shown
+    assert main(["bundle", "show", "zoo:events-text", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["thresholds"] == {}
+
+
 def test_one_crop_with_a_wrong_label_does_not_set_a_curves_tail() -> None:
     """665 crops cannot show one in a thousand; one of them that scores like the surest fault says little of others."""
     rng = np.random.default_rng(3)

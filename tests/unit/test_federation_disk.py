@@ -88,6 +88,18 @@ def test_a_region_whose_disk_is_full_says_so_and_goes_on(tmp_path: Path) -> None
     world.close()
 
 
+def test_a_region_says_that_a_path_is_well_again(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    assert world.region._tell_paths({}) == {"path-0": "", "path-1": ""}
+    assert world.said == []
+    world.cut.add(1)
+    told = world.region._tell_paths({"path-0": ""})
+    world.cut.clear()
+    world.region._tell_paths(world.region._tell_paths(told))
+    assert world.said == ["not connected", "path-1: connected"]
+    world.close()
+
+
 @pytest.mark.parametrize(
     ("entry", "remedy"),
     [

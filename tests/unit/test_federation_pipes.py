@@ -9,7 +9,7 @@ from swarmd.config.bridges import MqttConfig
 from swarmd.errors import ConfigError, TransportError
 from swarmd.federation.pipes import check_address, pipe_maker
 from swarmd.federation.uplink import PREFIX
-from swarmd.federation.uplink_zenoh import read_address, settings_of
+from swarmd.federation.uplink_zenoh import _in_words, read_address, settings_of
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,11 @@ def test_a_path_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConfigError, match=r"swarmd\[zenoh\]"):
         pipe_maker(MqttConfig(), PREFIX)("zenoh://host", [], lambda place, frame: None)
     check_address("mqtt://host", MqttConfig())
+
+
+def test_a_routers_error_is_told_without_a_line_of_somebodys_source() -> None:
+    error = RuntimeError("Unable to connect. Timeout! at /root/.cargo/git/zenoh/src/net/orchestrator.rs:388.\nmore")
+    assert _in_words(error) == "Unable to connect. Timeout!"
 
 
 def test_a_router_over_tls_needs_a_certificate() -> None:

@@ -203,6 +203,12 @@ def test_the_command_line_from_nothing_to_a_revoked_node(tmp_path: Path, capsys:
     assert main(["keys", "root", home, "--name", "acme", "--role", "root=1/1"]) == 0
     assert main(["keys", "enrol", home, "drone-1", "--swarm", "farm", "--out", str(tmp_path / "d1")]) == 0
     assert main(["keys", "enrol", home, "drone-2", "--swarm", "farm", "--out", str(tmp_path / "d2")]) == 0
+    assert "`swarmd run --identity DIR`" in capsys.readouterr().out
+    assert (
+        main(["keys", "enrol", home, "gw-1", "--swarm", "farm", "--role", "gateway", "--out", str(tmp_path / "g1")])
+        == 0
+    )
+    assert "`swarmd gateway --identity DIR`" in capsys.readouterr().out
     assert main(["keys", "enrol", home, "drone-2", "--swarm", "farm", "--out", str(tmp_path / "d2")]) == 1
     assert "exists already" in capsys.readouterr().err
     assert main(["keys", "rotate", home, "--swarm", "farm"]) == 0
@@ -213,7 +219,11 @@ def test_the_command_line_from_nothing_to_a_revoked_node(tmp_path: Path, capsys:
     assert load_identity(tmp_path / "d1" / IDENTITY_FILE).node.hex() in out
     assert main(["keys", "show", home, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert {node["name"]: node["revoked"] for node in shown["nodes"]} == {"drone-1": True, "drone-2": False}
+    assert {node["name"]: node["revoked"] for node in shown["nodes"]} == {
+        "drone-1": True,
+        "drone-2": False,
+        "gw-1": False,
+    }
     assert shown["root"] == 2
     assert main(["keys", "show", home]) == 0
     assert "drone-2" in capsys.readouterr().out
