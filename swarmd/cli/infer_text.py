@@ -36,7 +36,8 @@ def run_text(address: str, model: str, wish: Wish, args: argparse.Namespace) -> 
         if args.json:
             print_json(row)
         else:
-            sys.stdout.write(row["text_output"])
+            # The words may be a lender's: nothing of them may steer a terminal.
+            sys.stdout.write("".join(c if c.isprintable() or c in "\n\t" else "?" for c in row["text_output"]))
         sys.stdout.flush()
     told = last["parameters"]
     if not args.json:

@@ -58,6 +58,9 @@ _PAUSE_S = 0.05
 _KNOWN_MAX = 4
 """Vocabularies of models that are not here, kept."""
 _WORDS_MAX = 65_536
+_PIECE_MAX_CHARS = 128
+"""Of one piece of a vocabulary that a lender tells, as many as the longest of GPT-2's: at each place of a prompt each
+length is tried, and one piece of 16,384 would hold the worker up for minutes."""
 _WINDOW_MAX = 8_192
 _KEY_BYTES = 32
 _PRIORITIES = {0: NORMAL, 1: HIGH, 2: NORMAL, 3: LOW}
@@ -92,8 +95,11 @@ class _State(msgspec.Struct, frozen=True, array_like=True):
     until_ns: int
 
 
+_Piece = Annotated[str, msgspec.Meta(max_length=_PIECE_MAX_CHARS)]
+
+
 class _Rule(msgspec.Struct, frozen=True):
-    labels: Annotated[list[str], msgspec.Meta(min_length=1, max_length=_WORDS_MAX)]
+    labels: Annotated[list[_Piece], msgspec.Meta(min_length=1, max_length=_WORDS_MAX)]
     window: Annotated[int, msgspec.Meta(ge=2, le=_WINDOW_MAX)]
     end: str
     after: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
@@ -122,6 +128,16 @@ class Device(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Told:
+    """What a lender says of a model that is not here: nothing proves it."""
+
+    rule: _Rule
+    by: str
+    is_borne_out: bool = False
+    """Another lender's tokens were of this vocabulary."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     """A language model, here or elsewhere."""
@@ -132,6 +148,7 @@ class _Model:
     window: int
     rule: TextRule
     resident: Resident | None
+    told: _Told | None = None
 
 
 @dataclass(slots=True)
@@ -199,7 +216,7 @@ class Texting:
         self._device = device
         self._deadline_ms = deadline_ms
         self._sealer = Sealer(key)
-        self._known: dict[str, _Rule] = {}
+        self._known: dict[str, _Told] = {}
         """Of models that are not here, by digest."""
         self.counters: Counter[str] = Counter()
         """texts, text_tokens; text_lent: asks that a lender answered; text_moved: texts that went on at another device;
@@ -260,15 +277,16 @@ class Texting:
                 raise OipError(404, str(error)) from error
             if len(version) != _DIGEST_CHARS or not set(version) <= set("0123456789abcdef"):
                 raise OipError(404, f"{name[:80]!r} is not served here; to borrow it name its digest") from error
-            rule = self._known.get(version) or await self._describe(version, until_ns)
+            told = self._known.get(version) or await self._describe(version, until_ns)
+            rule = told.rule
             words = _vocabulary(rule.labels, rule.end)
-            return _Model(name, version, words, rule.window, TextRule(rule.end, rule.after), None)
+            return _Model(name, version, words, rule.window, TextRule(rule.end, rule.after), None, told)
         made = resident.service.text
         if made is None:
             raise OipError(400, f"{name[:80]} is no language model; ask it by `infer`")
         return _Model(name, resident.digest, made.words, made.window, resident.service.bundle.text, resident)
 
-    async def _describe(self, digest: str, until_ns: int) -> _Rule:
+    async def _describe(self, digest: str, until_ns: int) -> _Told:
         """The vocabulary of a model that only others have."""
         elsewhere = self._device.elsewhere
         assert elsewhere is not None
@@ -283,11 +301,11 @@ class Texting:
                 return False
             return True
 
-        await elsewhere.ask(errand, None, is_sound)
+        found = await elsewhere.ask(errand, None, is_sound)
         while len(self._known) >= _KNOWN_MAX:
             del self._known[next(iter(self._known))]
-        self._known[digest] = rules[-1]
-        return rules[-1]
+        told = self._known[digest] = _Told(rules[-1], found.lender)
+        return told
 
     # --- What is made -------------------------------------------------------------------------------------------
 
@@ -387,30 +405,50 @@ class Texting:
         if model.resident is not None:
             own = Own(model.resident, TEXT, Question("", inputs, _WANTED, 0, 0), steps, is_busy)
 
+        told = model.told
+
         def is_sound(found: Found) -> bool:
             made[:] = _tokens_of(found, steps, len(model.words.pieces), model.words.end)
-            return bool(made)
+            if made and told is not None:
+                told.is_borne_out |= found.lender != told.by
+            # Where one lender's tokens are none of a vocabulary that another alone has told, either may have lied.
+            is_open = told is not None and not told.is_borne_out and found.lender != told.by
+            return bool(made) or (is_open and bool(_numbers_of(found, steps)))
 
         body, json_bytes = write_question(inputs, left_ms * 1000)
         errand = Errand(
             model.digest, INFER, TEXT, json_bytes, body, steps, left_ms,
             is_patient=not text.made,  # Later there is something better to do: to ask for less.
         )  # fmt: skip
-        found = await elsewhere.ask(errand, own, is_sound)
+        try:
+            found = await elsewhere.ask(errand, own, is_sound)
+        except OipError as error:
+            if error.status == 400:  # It does not fit what was told of the model: whoever is asked next may say more.
+                self._known.pop(model.digest, None)
+            raise
         if not found.lender:
             made[:] = _tokens_of(found, steps, len(model.words.pieces), model.words.end)
+        if not made:
+            self._known.pop(model.digest, None)
+            raise OipError(502, "two lenders say different things of the model's words; ask again")
         return made, found.lender
 
 
-def _tokens_of(found: Found, steps: int, words: int, end: int) -> list[int]:
-    """What an answer goes on with: as many tokens as were asked for, or fewer with the end last; none: it is no use."""
+def _numbers_of(found: Found, steps: int) -> list[int]:
+    """The tokens of an answer that has its form, of whatever vocabulary; none: it has not."""
     try:
         tokens = read_answer(found.body, found.json_bytes).get("tokens")
     except OipError:
         return []
-    if tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
+    if tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1 or len(tokens) > steps:
         return []
     made: list[int] = tokens.tolist()
+    return made
+
+
+def _tokens_of(found: Found, steps: int, words: int, end: int) -> list[int]:
+    """What an answer goes on with: as many tokens as were asked for, or fewer with the end last; none: it is no use."""
+    made = _numbers_of(found, steps)
     is_whole = len(made) == steps or (0 < len(made) < steps and made[-1] == end)
     return made if is_whole and all(0 <= token < words for token in made) and end not in made[:-1] else []
 
