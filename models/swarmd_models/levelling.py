@@ -24,6 +24,10 @@ _STEP_FLOAT, _STEP_COUNT = 0.01, 1.0
 (30 to 50 mK of uncooled ones), which would fill an even scene."""
 _FOLLOW = 0.2
 """Of the way to a frame's own range that the kept one goes."""
+_LEAST_FLOAT, _MOST_FLOAT = -300.0, 100_000.0
+"""Floats beyond are dead pixels: nothing is colder than -273 degrees Celsius, and counts of 16 bits end before. Some
+files write -9999 or 1e30 for a pixel that is none, and one frame of them would leave the range so wide that nothing is
+seen in hundreds after it."""
 _EVERY = 4
 """Rows and columns between two pixels that the range is read off."""
 
@@ -45,7 +49,8 @@ class Leveller:
         """One frame.
 
         Args:
-            raw: Shape (H, W), uint16 counts, or floats in kelvin or degrees Celsius; NaN and infinity are dead pixels.
+            raw: Shape (H, W), uint16 counts, or floats in kelvin or degrees Celsius; NaN, infinity and what
+                nothing can have are dead pixels.
 
         Returns:
             Shape (H, W), uint8, and what a grey level means.
@@ -53,8 +58,11 @@ class Leveller:
         Raises:
             FrameError: Every pixel is dead.
         """
-        seen = raw[::_EVERY, ::_EVERY].astype(np.float64)
-        alive = seen[np.isfinite(seen)]
+        if raw.dtype.kind == "f":
+            raw = _without_the_dead(raw)
+        alive = _alive(raw[::_EVERY, ::_EVERY])
+        if not alive.size:
+            alive = _alive(raw)
         if not alive.size:
             raise FrameError("every pixel of the thermal frame is dead")
         low, high = (float(value) for value in np.percentile(alive, (_SHARE, 100.0 - _SHARE)))
@@ -72,3 +80,14 @@ class Leveller:
         if raw.dtype.kind == "f":
             grey = np.nan_to_num(grey, nan=LOW_GREY, posinf=255.0, neginf=0.0)
         return np.clip(np.rint(grey), 0, 255).astype(np.uint8), Level(zero, a_level)
+
+
+def _without_the_dead(raw: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Floats with NaN in place of numbers that no camera can have measured."""
+    is_none = np.isfinite(raw) & ((raw < _LEAST_FLOAT) | (raw > _MOST_FLOAT))
+    return np.where(is_none, np.nan, raw).astype(np.float32)
+
+
+def _alive(raw: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    seen = raw.astype(np.float64)
+    return seen[np.isfinite(seen)]

@@ -135,6 +135,27 @@ def test_dead_pixels_are_cold_and_a_dead_frame_is_refused() -> None:
         Leveller().level(np.full((8, 8), np.nan, np.float32))
 
 
+@pytest.mark.parametrize("none", [-9999.0, 1e30, 1e308, -1e308])
+def test_a_frame_of_numbers_that_are_no_temperature_blinds_nobody(none: float) -> None:
+    """The range would be as wide as they are, and follow the scene back over hundreds of frames."""
+    leveller, scene = Leveller(), (_counts() * 0.01).astype(np.float64)
+    before, _ = leveller.level(scene)
+    torn = scene.copy()
+    torn[:, : scene.shape[1] // 10] = none
+    during, _ = leveller.level(torn)
+    after, _ = leveller.level(scene)
+    assert set(during[:, 0].tolist()) == {round(LOW_GREY)}
+    for picture in (during, after):
+        assert np.abs(picture[:, -40:].astype(int) - before[:, -40:]).max() <= 8
+
+
+def test_a_frame_is_dead_where_all_of_it_is() -> None:
+    """And not where the pixels are that the range is read off."""
+    kelvin = np.full((40, 40), np.nan, np.float32)
+    kelvin[1::4, 1::4] = 300.0
+    assert Leveller().level(kelvin)[1].zero < 300.0
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 60_000), st.integers(1, 5_000))
 def test_what_is_hotter_is_never_darker(seed: int, low: int, span: int) -> None:
