@@ -7,6 +7,7 @@ it decodes.
 
 import os
 import re
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,9 @@ MAX_IMAGE_BYTES = 64 << 20
 """Of a picture's file."""
 MAX_IMAGE_SIDE = 16_384
 """Pixels of a picture's side, before it is decoded."""
+MAX_RAW_BYTES = 256 << 20
+"""Of a thermal picture's pixels, as its header says them, before it is decoded: a hundred times the largest sensors'.
+Packed, a file of 62 KB holds 512 MB of them, and an eye was at it for a minute."""
 OPEN_TIMEOUT_MS = 10_000
 """Milliseconds for a stream to open; a camera behind Wi-Fi takes some seconds."""
 READ_TIMEOUT_MS = 5_000
@@ -45,6 +49,9 @@ _MISSING_FRAMES = 5
 """Frames that may be missing at its end however short it is."""
 _GRAY16 = int.from_bytes(b"Y1\0\x10", "little")
 """FFmpeg's tag of grey pixels of 16 bits, little-endian: what radiometric recordings and Y16 cameras have."""
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_SAMPLES = 256, 257, 258, 277
+_TIFF_SHORT, _TIFF_LONG = 3, 4
+"""Tags, and the types of their values."""
 _DEFAULT_FPS = 25.0
 """Frames a second of a video that names none, or nonsense."""
 Clock = Callable[[], int]
@@ -372,6 +379,8 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
         raise SourceError(f"picture {path} is truncated: the JPEG has no end")
     if data[:8] == b"\x89PNG\r\n\x1a\n" and b"IEND" not in data[-64:]:
         raise SourceError(f"picture {path} is truncated: the PNG has no end")
+    if _raw_bytes(data) > MAX_RAW_BYTES:
+        raise SourceError(f"picture {path} holds more than {MAX_RAW_BYTES >> 20} MiB of measurements; give it in parts")
     try:
         # IMREAD_COLOR would make measurements of 16 bits flat, so those are asked for first.
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if _may_be_raw(data) else None
@@ -391,6 +400,35 @@ def _may_be_raw(data: bytes) -> bool:
     return (
         data[:4] in (b"II*\0", b"MM\0*") or data[:2] == b"P5" or (data[:4] == b"\x89PNG" and data[24:26] == b"\x10\0")
     )
+
+
+def _raw_bytes(data: bytes) -> int:
+    """Of all pixels of a PNG or TIFF of more than 8 bits, by its header; 0 for any other file.
+
+    Source: PNG (ISO/IEC 15948) 11.2.2; TIFF 6.0, sections 2 and 8.
+    """
+    try:
+        if data[:4] == b"\x89PNG":
+            wide, high, bits = struct.unpack_from(">IIB", data, 16)
+            return wide * high * 2 if bits == 16 else 0
+        if data[:4] not in (b"II*\0", b"MM\0*"):
+            return 0
+        order = "<" if data[:2] == b"II" else ">"
+        (place,) = struct.unpack_from(order + "I", data, 4)
+        (count,) = struct.unpack_from(order + "H", data, place)
+        found = {_TIFF_BITS: 1, _TIFF_SAMPLES: 1}
+        for at in range(place + 2, place + 2 + 12 * count, 12):
+            tag, kind, values = struct.unpack_from(order + "HHI", data, at)
+            size = {_TIFF_SHORT: "H", _TIFF_LONG: "I"}.get(kind)
+            if tag in (_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_SAMPLES) and size is not None:
+                # More than four bytes of values lie elsewhere; of several samples the first says enough.
+                is_far = values * struct.calcsize(size) > 4
+                where = struct.unpack_from(order + "I", data, at + 8)[0] if is_far else at + 8
+                (found[tag],) = struct.unpack_from(order + size, data, where)
+    except struct.error:
+        return 0  # Its decoder says what is wrong with it.
+    pixels = found.get(_TIFF_WIDTH, 0) * found.get(_TIFF_HEIGHT, 0) * found[_TIFF_SAMPLES]
+    return pixels * (found[_TIFF_BITS] // 8) if found[_TIFF_BITS] > 8 else 0
 
 
 def _pictures_in(folder: Path) -> list[Path]:

@@ -1,6 +1,9 @@
 """What a thermal camera measures, 16 bits or floats, reaches the model as a picture in which something can be seen."""
 
+import contextlib
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import cv2
@@ -11,10 +14,10 @@ from hypothesis import strategies as st
 
 from swarmd.cli.main import main
 from swarmd_models.bundle import load_bundle
-from swarmd_models.errors import FrameError
+from swarmd_models.errors import FrameError, SourceError
 from swarmd_models.frame_ring import FrameRing, export_coco
 from swarmd_models.levelling import HIGH_GREY, LOW_GREY, Leveller
-from swarmd_models.sources import SourceOptions, open_source
+from swarmd_models.sources import SourceOptions, open_source, read_picture
 from swarmd_models.types import Detection
 
 AMBIENT, A_LEVEL = 29_000, 4
@@ -133,6 +136,47 @@ def test_dead_pixels_are_cold_and_a_dead_frame_is_refused() -> None:
     assert image[0, :3].tolist() == [round(LOW_GREY), 255, 0]
     with pytest.raises(FrameError, match="every pixel"):
         Leveller().level(np.full((8, 8), np.nan, np.float32))
+
+
+def _packed_tiff(side: int, order: str) -> bytes:
+    """Doubles, all zero: each row is the same few bytes of the file."""
+    row = zlib.compress(bytes(side * 8))
+    offsets = 8 + len(row)
+    tags = [
+        (256, 4, 1, side), (257, 4, 1, side), (258, 3, 1, 64), (259, 3, 1, 8), (262, 3, 1, 1), (273, 4, side, offsets),
+        (277, 3, 1, 1), (278, 4, 1, 1), (279, 4, side, offsets + 4 * side), (339, 3, 1, 3),
+    ]  # fmt: skip
+    words = [struct.pack(f"{order}{side}I", *[value] * side) for value in (8, len(row))]
+    values = {3: "HH", 4: "I"}
+    rows = [
+        struct.pack(f"{order}HHI{values[kind]}", tag, kind, count, *((value, 0) if kind == 3 else (value,)))
+        for tag, kind, count, value in tags
+    ]
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", offsets + 8 * side)
+    return b"".join([head, row, *words, struct.pack(order + "H", len(tags)), *rows, bytes(4)])
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_small_file_of_many_pixels_is_refused_before_it_is_decoded(
+    tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.tiff").write_bytes(_packed_tiff(64, order))
+    assert read_picture(tmp_path / "small.tiff").shape == (64, 64)
+    (tmp_path / "bomb.tiff").write_bytes(_packed_tiff(6_000, order))
+    png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBBI", 13, b"IHDR", 16_000, 16_000, 16, 0, 0, 0, 0, 0) + b"IEND"
+    (tmp_path / "bomb.png").write_bytes(png)
+    monkeypatch.setattr(cv2, "imdecode", lambda *asked: pytest.fail("it was decoded"))
+    for name in ("bomb.tiff", "bomb.png"):
+        with pytest.raises(SourceError, match="MiB of measurements"):
+            read_picture(tmp_path / name)
+
+
+def test_a_torn_header_is_its_decoders_to_name(tmp_path: Path) -> None:
+    whole = _packed_tiff(8, "<")
+    for length in range(1, len(whole), 3):
+        (tmp_path / "torn.tiff").write_bytes(whole[:length])
+        with contextlib.suppress(SourceError):
+            read_picture(tmp_path / "torn.tiff")
 
 
 @pytest.mark.parametrize("none", [-9999.0, 1e30, 1e308, -1e308])
