@@ -321,7 +321,9 @@ class Texting:
                 text.tokens += more
                 text.made += len(more)
                 self.counters["text_tokens"] += len(more)
-                yield self._row(text, model.words.text_of(more), {})
+                # The end alone is no text: an answer without text is the last.
+                if piece := model.words.text_of(more):
+                    yield self._row(text, piece, {})
             has_ended = text.tokens[-1] == model.words.end
             told: dict[str, Any] = {"finish_reason": "stop" if has_ended else "length", "tokens": text.made}
             ttl_s = text.asked.parameters.session_ttl_s

@@ -58,6 +58,11 @@ def test_a_text_comes_bit_by_bit_and_is_the_whole_one(worker: Worker) -> None:
     assert generate(worker, PROMPT, f"{MODEL}.text")[1]["text_output"] == whole["text_output"]
 
 
+def test_only_the_last_answer_has_no_text(worker: Worker) -> None:
+    found = rows(worker, "drone-2 failed drone-9")
+    assert [bool(row["text_output"]) for row in found] == [True] * (len(found) - 1) + [False]
+
+
 def test_the_first_piece_is_there_before_the_last(worker: Worker) -> None:
     pieces = stream(worker.address, MODEL, LONG, Wish())
     next(pieces)
