@@ -40,6 +40,9 @@ SESSIONS_MAX = 4_096
 """Who may be connected to a router of ours; Zenoh's default of 1,000 is less than the gateways of 1,000 swarms."""
 INBOX_MAX_BYTES = 4 << 20
 """Frames that wait for the event loop: beyond, they are dropped, and come again."""
+FRAME_LEAST_BYTES = 512
+"""What a waiting frame counts for beside its bytes: its place, and what Python and the loop keep of it. Empty ones
+would be without bound."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 5.0
 """Seconds between attempts to open: a router that is started again is found within five seconds."""
 _LOOK_S = 0.1
@@ -286,17 +289,10 @@ class ZenohUplink:
         session = self._zenoh.open(config)
 
         def hear(sample: Any) -> None:
-            payload = sample.payload
-            size = len(payload)
-            with self._lock:
-                if size > FRAME_MAX_BYTES or self._inbox_bytes + size > INBOX_MAX_BYTES:
-                    self.counts["refused"] += 1
-                    return
-                self._inbox_bytes += size
-                self._inbox.append((str(sample.key_expr), bytes(payload)))
-            # The loop may be at its end.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._drain)
+            if self._take(str(sample.key_expr), sample.payload):
+                # The loop may be at its end.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._drain)
 
         try:
             for pattern in self._patterns:
@@ -306,11 +302,22 @@ class ZenohUplink:
             raise
         return session
 
+    def _take(self, key: str, payload: Any) -> bool:
+        """A frame that has come, in a thread of Zenoh's; whether it waits now."""
+        size = len(payload)
+        with self._lock:
+            if size > FRAME_MAX_BYTES or self._inbox_bytes + size + FRAME_LEAST_BYTES > INBOX_MAX_BYTES:
+                self.counts["refused"] += 1
+                return False
+            self._inbox_bytes += size + FRAME_LEAST_BYTES
+            self._inbox.append((key, bytes(payload)))
+        return True
+
     def _drain(self) -> None:
         """One frame, on the loop: as many calls are scheduled as frames wait."""
         with self._lock:
             key, payload = self._inbox.popleft()
-            self._inbox_bytes -= len(payload)
+            self._inbox_bytes -= len(payload) + FRAME_LEAST_BYTES
         place = read_place(key, self._prefix)
         if place is None:
             self.counts["refused"] += 1

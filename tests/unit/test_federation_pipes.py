@@ -7,9 +7,11 @@ import pytest
 
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import ConfigError, TransportError
+from swarmd.federation import uplink_zenoh
 from swarmd.federation.pipes import check_address, pipe_maker
-from swarmd.federation.uplink import PREFIX
+from swarmd.federation.uplink import PREFIX, Place, Way
 from swarmd.federation.uplink_zenoh import _in_words, read_address, settings_of
+from swarmd_protocols.ids import NodeId
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,22 @@ def test_only_a_router_judges_what_it_carries() -> None:
     rules: Any = settings_of(read_address("zenoh://?listen=a:1"), PREFIX, MqttConfig())["access_control"]
     assert rules["default_permission"] == "deny"
     assert [rule["key_exprs"] for rule in rules["rules"]] == [[f"{PREFIX}/**"]]
+
+
+@pytest.mark.parametrize("size", [0, 1, 60_000])
+def test_frames_that_wait_for_the_loop_are_bounded_however_small_they_are(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(uplink_zenoh, "import_zenoh", lambda: None)
+    heard: list[bytes] = []
+    path = uplink_zenoh.ZenohUplink(
+        "z", read_address("zenoh://a"), [], lambda place, frame: heard.append(frame), PREFIX, MqttConfig()
+    )
+    key = Place(bytes(16), Way.UP, NodeId(bytes(16))).path(PREFIX)
+    most = uplink_zenoh.INBOX_MAX_BYTES // (size + uplink_zenoh.FRAME_LEAST_BYTES)
+    assert sum(path._take(key, bytes(size)) for _ in range(most + 5)) == most
+    assert path.counts["refused"] == 5
+    for _ in range(most):
+        path._drain()
+    assert len(heard) == most
+    assert path._take(key, bytes(size)), "there is room again"
