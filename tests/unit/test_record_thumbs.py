@@ -41,6 +41,21 @@ def test_pictures_are_asked_for_a_few_at_a_time_and_again_after_a_minute() -> No
     assert sorted(asked[len(pictures) :]) == sorted(map(name_of, pictures[1:])), "but what has come"
 
 
+def test_names_that_nobody_gives_keep_no_others_picture_out() -> None:
+    """A member's 200 objects with pictures that it never gives were asked for for ever, and nothing behind them was."""
+    asked: list[bytes] = []
+    taker = ThumbTaker(lambda name: asked.append(name) is None)
+    lies = [
+        msgspec.structs.replace(object_view(f"l{number}"), thumb=number.to_bytes(16, "big"))
+        for number in range(2 * ASKED_A_LOOK * AGAIN_LOOKS)
+    ]
+    (honest,) = things(jpeg(1))
+    taker.know([*lies, honest])
+    for _ in range(3 * AGAIN_LOOKS):
+        taker.look()
+    assert honest.thumb in asked
+
+
 def test_a_better_picture_is_written_too_and_what_is_gone_is_not() -> None:
     taker = ThumbTaker(lambda name: True)
     first, better = jpeg(1), jpeg(2)

@@ -53,7 +53,8 @@ class ThumbTaker:
         """Once a second: ask for some of what is wanted."""
         self._looks += 1
         count = 0
-        for name in list(self._wanted):
+        # Whoever was asked for longest ago first: names that nobody gives keep no other's picture out.
+        for name in sorted(self._wanted, key=lambda name: self._asked.get(name, -AGAIN_LOOKS)):
             if count == ASKED_A_LOOK or not self._left:
                 return
             if self._looks - self._asked.get(name, -AGAIN_LOOKS) >= AGAIN_LOOKS:
