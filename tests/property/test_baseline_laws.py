@@ -113,4 +113,4 @@ def test_a_claim_that_is_taken_back_gives_nothing_up() -> None:
     for peer in (b"liar", b"fooled"):
         claims.note(b"origin", peer, 500, 4, 0)
     claims.revise(b"fooled", {b"origin": 4})
-    assert claims.given_up(b"origin", 4, 2, 10_000_000_000) == 0
+    assert claims.given_up(b"origin", 4, 2, {b"liar", b"fooled"}, 10_000_000_000) == 0

@@ -97,7 +97,7 @@ def test_what_the_swarm_refuses_is_refused() -> None:
 
     with pytest.raises(DaemonError, match="no sighting"):
         got(World(refuse), NAME)
-    with pytest.raises(DaemonError, match="recording"):
+    with pytest.raises(DaemonError, match="simulation"):
         asyncio.run(no_thumbs(NAME, 1.0))
 
 
