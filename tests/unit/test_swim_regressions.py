@@ -103,6 +103,29 @@ def test_the_first_lost_answers_of_a_host_are_no_proof_of_its_death(lost):
     assert net.changes(MemberState.FAILED, begin) == []
 
 
+def test_five_lost_answers_of_a_host_that_has_answered_are_no_proof_of_its_death():
+    """Fuzz seed 736: of a frozen node's host, which had answered it, one node lost four answers in a row."""
+    net = Net(7)
+    assert net.run_until(net.formed, 10) is not None
+    net.run(3)
+    begin, asked = net.now, dict.fromkeys(range(7), 0)
+    answer = net.probe_host
+
+    def all_but_each_sixth_are_lost(host, effect):
+        asked[host.index] += 1
+        if asked[host.index] % 6 == 1:
+            answer(host, effect)
+        else:
+            silent = HostProbed(effect.destination, HostAnswer.SILENT)
+            net.at(net.now + effect.timeout_ns, lambda: net.feed(host.index, silent))
+
+    net.probe_host = all_but_each_sixth_are_lost
+    net.freeze(5)
+    net.run(9)
+    assert max(asked.values()) > 6
+    assert net.changes(MemberState.FAILED, begin) == []
+
+
 def test_two_lost_answers_of_a_host_are_no_proof_where_others_are_answered():
     """Fuzz seed 144: one node lost two answers of a frozen node's host that another had already heard answer."""
     net = Net(7)
