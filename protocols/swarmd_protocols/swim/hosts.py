@@ -22,8 +22,8 @@ _TIMES_ASKED = 4
 """A silent host is asked so many times in a row: they pass before the shortest verdict, and one answer changes it."""
 _TIMES_ASKED_OPEN = 6
 """A host that has answered is asked so many times: with 3 % of packets lost each way four questions come to nothing
-once in 80,000 times, six once in 23 million (seed 736 of the fuzzer). A frozen device that then loses its power is known
-0.5 s later."""
+once in 80,000 times, six once in 23 million (seed 736 of the fuzzer). A frozen device that then loses its power
+is known 0.5 s later."""
 SILENCES_WANTED = 2
 """A host's silence may always be a lost packet: it takes two for a dark host, however few packets seem to be lost."""
 
