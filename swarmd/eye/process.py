@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -65,6 +66,8 @@ from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
 
+CRASHED_STATUS = 1
+"""Exit status of an error that nothing here foresaw, as the interpreter's own."""
 CANNOT_WORK_STATUS = 3
 """Exit status when starting again would end the same way."""
 BACKEND_FAILED_STATUS = 4
@@ -450,7 +453,11 @@ def main(argv: list[str]) -> int:
     config = link.receive()
     if not isinstance(config, Configure):
         return 2
-    status = EyeProcess(link, config, EyeGate(int(argv[3])) if len(argv) == 4 else None).run()
+    try:
+        status = EyeProcess(link, config, EyeGate(int(argv[3])) if len(argv) == 4 else None).run()
+    except BaseException:
+        traceback.print_exc()
+        status = CRASHED_STATUS
     sys.stderr.flush()
     # Native threads of a runtime may hang at interpreter exit; everything that matters has been sent.
     os._exit(status)

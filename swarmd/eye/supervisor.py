@@ -247,7 +247,7 @@ class EyeSupervisor:
             self._flush()
             if reader.done():
                 # The socket closed first: the exit status is a moment away.
-                await asyncio.wait({exited}, timeout=1.0)
+                await asyncio.wait({exited}, timeout=STOP_GRACE_S)
                 return _why(exited.result()) if exited.done() else self._kill(process, "broken socket")
             now = loop.time()
             if self._stopping.is_set():

@@ -26,6 +26,7 @@ def _bad_runtimes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("HangsWithTheLock", "silence: no word for"),
         ("Crashes", "signal: SIGSEGV"),
         ("RunsOutOfMemory", "exit: status 1"),
+        ("FailsAndHangsAtExit", "exit: status 1"),
     ],
 )
 def test_a_runtime_that_fails_once_costs_seconds(runtime: str, reason: str) -> None:

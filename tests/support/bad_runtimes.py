@@ -3,6 +3,7 @@
 The file that SWARMD_TEST_ONCE names makes a fault happen once only: the next life of the eye is well.
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -63,6 +64,14 @@ class RunsOutOfMemory(_Bad):
     """An allocation fails."""
 
     def fail(self) -> None:
+        raise MemoryError("no memory for the delegate's arena")
+
+
+class FailsAndHangsAtExit(_Bad):
+    """An error, and native threads that never let the interpreter end."""
+
+    def fail(self) -> None:
+        atexit.register(time.sleep, 3600)
         raise MemoryError("no memory for the delegate's arena")
 
 
