@@ -1,6 +1,8 @@
 """Texts of `swarmd infer --stream`: shown as they come."""
 
 import argparse
+import os
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,8 +73,18 @@ def _read(path: Path) -> str:
 
 
 def _keep(path: Path, session: str) -> None:
+    """Put a session in the place of the one before: who reads the file, or loses power, has one of the two whole."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.touch(mode=0o600)
-        path.write_text(session + "\n", "ascii")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(session + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise WorkerError(f"{path} cannot be written: {error.strerror}") from error
