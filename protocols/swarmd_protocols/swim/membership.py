@@ -59,6 +59,12 @@ def record_node(record: Record) -> NodeId:
     return NodeId(record.body[_BODY_NODE_AT:_BODY_NODE_END])
 
 
+def boot_of(core: Core, shown: Record) -> int:
+    """The newest boot that is known of the node that shows a record; -1 where it is unknown."""
+    known = core.table.by_node.get(record_node(shown))
+    return -1 if known is None else known.incarnation >> BOOT_SHIFT
+
+
 class Membership:
     """Admits, judges and forgets members."""
 

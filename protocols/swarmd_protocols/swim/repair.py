@@ -6,6 +6,7 @@ other exactly the items that are missing. Events go by how far each origin was d
 """
 
 from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
@@ -34,6 +35,10 @@ _DATAGRAMS_MAX = 24
 _REPLACED = 4
 """A link report counts so many times among the answers with what its author said: a member has one, and where it says
 ever new ones each answer is out of date, so that both ends send theirs again in the next comparison."""
+_TOLD_GAPS_NS = (200_000_000, 800_000_000, 9_000_000_000)
+"""After the first and the second of these gaps, nanoseconds, who has begun a life and was not heard since is told where
+it begins: twice, since a datagram may be lost (who is heard asks for itself, every 300 ms). Until the last is over no
+other life of it counts: whoever begins lives without end is told twice in ten seconds."""
 _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _GAP_MAX_NS = 10_000_000_000
@@ -51,6 +56,8 @@ class Repair:
         self._links = links
         self._events = events
         self._metadata = metadata
+        self._begun: dict[NodeId, int] = {}
+        """Who has begun a life lately, and how many of the gaps since are over."""
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
@@ -157,6 +164,38 @@ class Repair:
         self._events.adopt_baseline(member, message)
         self._events.note_vector(member, message)
         self._send(member, parts)
+
+    def ask_baseline(self, member: Member) -> None:
+        """Ask what was said before this node came."""
+        self.core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
+
+    def begin_with(self, member: Member) -> None:
+        """Ask it of the first that answer, and compare views with them."""
+        self.ask_baseline(member)
+        for section in self.core.view.opening_sections:
+            self.open(member, section)
+
+    def tell_unheard(self, member: Member) -> None:
+        """A node has just begun a life: should it not be heard, tell it unasked what was said before."""
+        if member.node not in self._begun:
+            self._begun[member.node] = 0
+            self._tell_later(member)
+
+    def _tell_later(self, member: Member) -> None:
+        self.core.scheduler.at(self.core.now_ns + _TOLD_GAPS_NS[self._begun[member.node]], self._tell_baseline, member)
+
+    def _tell_baseline(self, member: Member) -> None:
+        core, told = self.core, self._begun[member.node]
+        if told == len(_TOLD_GAPS_NS) - 1:
+            del self._begun[member.node]
+            return
+        self._begun[member.node] += 1
+        self._tell_later(member)
+        waited_ns = sum(_TOLD_GAPS_NS[: told + 1])
+        if core.table.by_node.get(member.node) is not member or member.link.heard_ns >= core.now_ns - waited_ns:
+            return
+        if self._events.has_baseline and not core.own.left:
+            core.port.datagram_or_stream(member, [encode(EventVector(self._events.vector(), VECTOR_ANSWER))])
 
     def _send(self, member: Member, parts: list[bytes]) -> None:
         """Few small items as datagrams (what is lost is found by the next probe), many or large ones reliably."""

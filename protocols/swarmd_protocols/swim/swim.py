@@ -13,12 +13,11 @@ from swarmd_protocols.ids import Address, is_way
 from swarmd_protocols.swim.core import RECORD, Core
 from swarmd_protocols.swim.lessons import Lessons
 from swarmd_protocols.swim.members import TRUST, Member
-from swarmd_protocols.swim.membership import Membership, record_node
+from swarmd_protocols.swim.membership import Membership, boot_of, record_node
 from swarmd_protocols.swim.messages import (
     STATUS_ALIVE,
     STATUS_AWAY,
     STATUS_LEFT,
-    VECTOR_BASELINE,
     Accusation,
     Ack,
     Alive,
@@ -153,7 +152,7 @@ class Swim:
         gap_ns = _SEEK_GAP_NS if self._seeks <= _SEEKS_OFTEN else 4 * _SEEK_GAP_NS
         core.scheduler.at(core.now_ns + gap_ns, self._seek)
         for member in core.table.sample(core.rng, 1):
-            core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
+            self.repair.ask_baseline(member)
             return
         wide = self._seeks <= _SEEKS_WIDE
         addresses = self._next_seeds(_SEEDS_AT_ONCE if wide else 1)
@@ -379,6 +378,7 @@ class Swim:
         for message in messages[2:3]:
             if isinstance(message, Record):
                 self.membership.on_record(message, None)
+        boot = boot_of(core, record)
         member = self.membership.on_record(record, None)
         if hello.answer:
             self.lessons.on_greeting(source, group, record_node(record), accepted=member is not None)
@@ -393,6 +393,8 @@ class Swim:
         later_life = self.membership.later_life(member, record)
         if (hello.answer or later_life) and not core.own.left:
             core.port.answer_hello(source, group, later_life)
+            if boot_of(core, record) != boot:
+                self.repair.tell_unheard(member)
         if member.unheard:
             self.membership.prober.ping_once(member)
         elif member.failed:
@@ -402,9 +404,7 @@ class Swim:
             self.core.view.on_hello_from(member)
             core.view.greeted(member)
         if not self.events.has_baseline:
-            core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
-            for section in core.view.opening_sections:
-                self.repair.open(member, section)
+            self.repair.begin_with(member)
 
     def on_notice(self, member: Member) -> None:
         """A member could not read what was said to it: what it is being asked comes again behind the record."""
