@@ -29,10 +29,13 @@ def row(draw_or_rng):
         ASSET: pick(["p1", "p2", "p3"]),
         TRACK: (1, pick(range(5))),
     }[kind]
+    model = pick([b"", bytes(8), b"model--1", b"model--1", b"model--1", b"model--2"])
+    features = bytes([pick([1, 1, 1, 2]), *(pick([0, 100, 156]) for _ in range(16))]) if pick([0, 1, 1]) else b""
     beside = ((pick(range(-2, 3)), pick(range(-2, 3))),) if kind == LATTICE and pick([0, 0, 1]) else ()
     return Sighting(
         pick(["a", "a", "b", "c"]), kind, place, kind == TRACK and pick([True, False]), pick([True] * 5 + [False]),
-        east, north, (sigma**2, 0, sigma**2), 500, pick(range(20)) << 16, 100 << 16, 1, b"", beside,
+        east, north, (sigma**2, 0, sigma**2), 500, pick(range(20)) << 16, 100 << 16, 1, model, beside,
+        b"", features,
     )  # fmt: skip
 
 

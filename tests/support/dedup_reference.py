@@ -1,6 +1,7 @@
 """The dedup rule as it is written, from nothing, without index or increment: what the view is held against."""
 
 from collections.abc import Callable
+from math import isqrt
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
@@ -93,7 +94,26 @@ def _may_join(
     for member, lead in leader_of.items():
         if lead == leader and member[0] == name[0] and _beside(name, row, member, rows[member], unheard):
             return None
-    return distance if config.use_covariance else dx * dx + dy * dy
+    if not config.use_covariance:
+        return dx * dx + dy * dy
+    spread = row.covariance_cm2[0] + other.covariance_cm2[0] + row.covariance_cm2[2] + other.covariance_cm2[2]
+    alike = likeness(row, other) if spread > 2 * config.poor_cm**2 else None
+    if alike is not None and alike < 400:
+        return None
+    return distance + 30 * (1000 - (600 if alike is None else alike))
+
+
+def likeness(a: Sighting, b: Sighting) -> int | None:
+    """The cosine of what two sightings say of their looks, thousandths; None where that cannot be compared."""
+    if not (a.features and b.features) or a.model != b.model or not any(a.model) or a.features[0] != b.features[0]:
+        return None
+    x, y = ([one - 256 * (one > 127) for one in row.features[1:]] for row in (a, b))
+    lengths = isqrt(sum(n * n for n in x) * sum(n * n for n in y))
+    if not lengths:
+        return None
+    turned = y[:8] + [-n for n in y[8:]]
+    dot = max(sum(m * n for m, n in zip(x, way, strict=True)) for way in (y, turned))
+    return min(1000, max(-1000, 1000 * dot // lengths))
 
 
 def _beside(a_name: Name, a: Sighting, b_name: Name, b: Sighting, unheard: Unheard) -> bool:

@@ -102,6 +102,12 @@ def pictured(reviews: tuple[bytes, ...]) -> Facts:
     return Facts(three, reviews=[open_review(one) for one in reviews])
 
 
+def featured() -> Facts:
+    """The same, one of which says how it looks, beside its picture."""
+    first, *others = pictured(()).sightings
+    return Facts([first, *(row._replace(features=bytes([1, *range(n, n + 16)])) for n, row in enumerate(others))])
+
+
 def samples() -> dict[str, bytes]:
     leases = (Lease(b"cell42", 5, 2, True, 70_000, 4), Lease(b"cell43", 6, 0, False, 90_000, 0))
     one = batch(Stream.FACTS, encode_facts(Facts(rows(LATTICE))))
@@ -135,6 +141,7 @@ def samples() -> dict[str, bytes]:
         "facts body, reviews": encode_facts(Facts(reviews=[open_review(one) for one in REVIEWS])),
         "facts body, pictures": encode_facts(pictured(REVIEWS)),
         "facts body, a picture of one of three": encode_facts(pictured(())),
+        "facts body, looks of two of three": encode_facts(featured()),
         "review of an asset": REVIEWS[0],
         "review of a place": REVIEWS[1],
         "message Certificates": messages.encode(messages.Certificates((b"as the enrol role signed it",))),

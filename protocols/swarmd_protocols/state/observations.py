@@ -38,6 +38,8 @@ class LocalDetection:
     """First 8 bytes of the model's SHA-256."""
     thumb: bytes = b""
     """Name of the picture that this node keeps of it (`thumbs/form.py`); b"": it keeps none."""
+    features: bytes = b""
+    """How it looks to the model, 17 bytes (`dedup/looks.py`); b"": not said."""
 
 
 class DetectionView(msgspec.Struct, frozen=True, gc=False):

@@ -12,9 +12,10 @@ nil or an array of their own. Rows of one kind share columns (`columns.py`), sor
     removals    [[key, removed dots], …]
     reviews     [statement, …]                  what operators say of objects (`reviews.py`)
     pictures    [name (16 bytes) or nothing, …] of each sighting, in their order (`thumbs/form.py`)
+    features    [form and 16 numbers, or nothing, …] of each sighting, in their order (`dedup/looks.py`)
 
-A body ends before reviews and pictures where its batch holds neither, and before pictures where it holds none, as nodes
-wrote it that knew none; such a node reads a body with them as if it held none.
+A body ends behind the last of reviews, pictures and features that its batch holds, as nodes wrote it that knew no more;
+such a node reads a longer body as if it held none of what follows.
 """
 
 from collections.abc import Sequence
@@ -48,6 +49,8 @@ POSITION_MAX_CM = 100_000_000
 """1,000 km from the mission origin."""
 VARIANCE_MAX_CM2 = 10**10
 """A standard deviation of 1 km: beyond it nothing is known of the place."""
+FEATURES_BYTES = 17
+"""Of how a thing looks: a form and 16 numbers."""
 CELL_HASH_BYTES = 6
 """Of a cell's name: among 10,000 cells two share one with a probability of 2 in 10 million."""
 WIRE_PITCH_CM = 50
@@ -77,6 +80,8 @@ class Sighting(NamedTuple):
     """Lattice offsets to own sightings that were seen in the same frame: they are other things."""
     thumb: bytes = b""
     """Name of the picture that its author keeps of it; b"": there is none."""
+    features: bytes = b""
+    """How it looks to `model`, in a few numbers (`dedup/looks.py`); b"": not said."""
 
     @property
     def key(self) -> SightingKey:
@@ -180,15 +185,19 @@ class _Pictured(_Reviewed, array_like=True, frozen=True):
     pictures: tuple[bytes, ...] = ()
 
 
+class _Featured(_Pictured, array_like=True, frozen=True):
+    features: tuple[bytes, ...] = ()
+
+
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(_Pictured).decode
+_DECODE = msgspec.msgpack.Decoder(_Featured).decode
 _NOTHING = b"\x00"
 
 
 def encode_facts(facts: Facts) -> bytes:
     """Pack the facts of one batch; the order of rows is fixed by their keys, so equal facts give equal bytes."""
     sightings = sorted(facts.sightings, key=_sighting_order)
-    body = _Body(
+    body = (
         _pack_sightings(sightings) if sightings else None,
         _pack_joins(sorted(facts.joins, key=_join_order)) if facts.joins else None,
         _pack_dones(sorted(facts.dones)) if facts.dones else None,
@@ -197,11 +206,12 @@ def encode_facts(facts: Facts) -> bytes:
     )
     statements = tuple(sorted(review.statement for review in facts.reviews))
     pictures = tuple(row.thumb for row in sightings)
+    features = tuple(row.features for row in sightings)
+    if any(features):
+        return _ENCODE(_Featured(*body, statements, pictures if any(pictures) else (), features))
     if any(pictures):
-        body = _Pictured(body.sightings, body.joins, body.dones, body.puts, body.removals, statements, pictures)
-    elif statements:
-        body = _Reviewed(body.sightings, body.joins, body.dones, body.puts, body.removals, statements)
-    return _ENCODE(body)
+        return _ENCODE(_Pictured(*body, statements, pictures))
+    return _ENCODE(_Reviewed(*body, statements) if statements else _Body(*body))
 
 
 def decode_facts(body: bytes) -> Facts:
@@ -213,7 +223,7 @@ def decode_facts(body: bytes) -> Facts:
     try:
         packed = _DECODE(body)
         return Facts(
-            _unpack_sightings(packed.sightings, packed.pictures) if packed.sightings is not None else (),
+            _unpack_sightings(packed) if packed.sightings is not None else (),
             _unpack_joins(packed.joins) if packed.joins is not None else (),
             _unpack_dones(packed.dones) if packed.dones is not None else (),
             [checked_put(put) for put in packed.puts],
@@ -338,11 +348,15 @@ def _pack_sightings(rows: Sequence[Sighting]) -> _Sightings:
     )
 
 
-def _unpack_sightings(packed: _Sightings, pictures: tuple[bytes, ...]) -> list[Sighting]:
+def _unpack_sightings(body: _Featured) -> list[Sighting]:
+    packed, pictures, features = body.sightings, body.pictures, body.features
+    assert packed is not None
     keys = _unpack_keys(packed.keys)
     n = len(keys.kinds)
     if pictures and (len(pictures) != n or any(len(name) not in (0, NAME_BYTES) for name in pictures)):
         raise WireError("a picture's name is out of range")
+    if features and (len(features) != n or any(len(look) not in (0, FEATURES_BYTES) for look in features)):
+        raise WireError("a sighting's features are out of range")
     firsts = unpack_deltas(packed.first_ms, n)
     spans = unpack(packed.span_ms, n)
     flags = unpack(packed.flags, n)
@@ -388,6 +402,7 @@ def _unpack_sightings(packed: _Sightings, pictures: tuple[bytes, ...]) -> list[S
         models * n if len(models) == 1 and not any(model_of) else [models[model] for model in model_of],
         besides,
         pictures or repeat(b"", n),
+        features or repeat(b"", n),
         strict=True,
     )
     # As `Sighting._make` does, whose check of the length `zip` has made: this is half the time of reading a batch.

@@ -15,6 +15,9 @@ class DedupConfig(msgspec.Struct, frozen=True):
     """False: the outer distance alone decides."""
     floor_cm: int = 5
     """Standard deviation added to every reported position: no report is perfect."""
+    poor_cm: int = 60
+    """Standard deviation, each way, of the difference of two positions above which looks are compared too: beyond it
+    things as near as `beside_min_cm` cannot be told apart by place."""
     lattice_cm: int = 50
     confirm_observers: int = 2
     ttl_ms: int = 3_600_000

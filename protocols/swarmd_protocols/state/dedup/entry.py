@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
-from swarmd_protocols.state.crdt.facts import ASSET, Place, Sighting, SightingKey
+from swarmd_protocols.state.crdt.facts import ASSET, FEATURES_BYTES, Place, Sighting, SightingKey
+from swarmd_protocols.state.dedup.looks import look_of
 from swarmd_protocols.thumbs.form import NAME_BYTES
 
 Rank: TypeAlias = int
@@ -23,7 +24,8 @@ SORTED_AT_ONCE = 1024
 """Entries looked at and sorted in one go: half a millisecond."""
 
 _ROW = struct.Struct("<iiqqqqqqHBB")
-"""East, north, covariance (3), first, last, reports, score, marks, bytes of the model; it, picture, `beside` follow."""
+"""East, north, covariance (3), first, last, reports, score, marks, bytes of the model; it, picture, features and
+`beside` follow."""
 _PLACE = struct.Struct("<ii")
 _LAST = struct.Struct("<q")
 _LAST_AT = 40
@@ -38,6 +40,8 @@ _MOVING = 2
 """Mark of a row that says that the thing moves."""
 PICTURED = 4
 """Mark of a row that names a picture."""
+FEATURED = 8
+"""Mark of a row that says how its thing looks."""
 _LINE_BITS = 50
 """Of the second half of a place in a `Spot`: more than `PLACE_MAX` and the offset of a neighbour need, with a sign."""
 
@@ -124,7 +128,7 @@ class Entry:
         values = (
             family.label, family.kind, place_of(self.spot), marks & _MOVING != 0, marks & POSITIONED != 0,
             east, north, (ee, en, nn), score, first, last, reports,
-            packed[_ROW.size : _ROW.size + length], self.beside, self.thumb,
+            packed[_ROW.size : _ROW.size + length], self.beside, self.thumb, self.features,
         )  # fmt: skip
         return tuple.__new__(Sighting, values)  # As `Sighting._make`, at half the time.
 
@@ -153,7 +157,7 @@ class Entry:
     def beside(self) -> tuple[tuple[int, int], ...]:
         """See `Sighting.beside`."""
         packed = self.packed
-        begin = _ROW.size + packed[_MODEL_AT] + (NAME_BYTES if packed[_MARKS_AT] & PICTURED else 0)
+        begin = self._features_at + (FEATURES_BYTES if packed[_MARKS_AT] & FEATURED else 0)
         return () if begin == len(packed) else tuple(_PLACE.iter_unpack(packed[begin:]))
 
     @property
@@ -162,6 +166,25 @@ class Entry:
         packed = self.packed
         begin = _ROW.size + packed[_MODEL_AT]
         return packed[begin : begin + NAME_BYTES] if packed[_MARKS_AT] & PICTURED else b""
+
+    @property
+    def _features_at(self) -> int:
+        packed = self.packed
+        return _ROW.size + packed[_MODEL_AT] + (NAME_BYTES if packed[_MARKS_AT] & PICTURED else 0)
+
+    @property
+    def features(self) -> bytes:
+        """See `Sighting.features`."""
+        begin = self._features_at
+        return self.packed[begin : begin + FEATURES_BYTES] if self.packed[_MARKS_AT] & FEATURED else b""
+
+    @property
+    def look(self) -> bytes:
+        """What is compared with other sightings' where places are poor; b"" for nothing."""
+        packed = self.packed
+        if not packed[_MARKS_AT] & FEATURED:
+            return b""
+        return look_of(packed[_ROW.size : _ROW.size + packed[_MODEL_AT]], self.features)
 
     @property
     def object_id(self) -> str:
@@ -178,9 +201,9 @@ def entry_of(origin: NodeId, row: Sighting, dot: Dot, group: str) -> Entry:
 
 
 def _pack(row: Sighting) -> bytes:
-    _, _, _, moving, positioned, east, north, covariance, score, first, last, reports, model, beside, thumb = row
-    marks = positioned * POSITIONED | moving * _MOVING | (PICTURED if thumb else 0)
-    packed = _ROW.pack(east, north, *covariance, first, last, reports, score, marks, len(model)) + model + thumb
+    _, _, _, moving, positioned, east, north, covariance, score, first, last, reports, model, beside, thumb, look = row
+    marks = positioned * POSITIONED | moving * _MOVING | (PICTURED if thumb else 0) | (FEATURED if look else 0)
+    packed = _ROW.pack(east, north, *covariance, first, last, reports, score, marks, len(model)) + model + thumb + look
     return b"".join((packed, *(_PLACE.pack(x, y) for x, y in beside))) if beside else packed
 
 

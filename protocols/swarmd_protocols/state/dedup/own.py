@@ -23,20 +23,19 @@ from swarmd_protocols.state.crdt.facts import (
     ASSET,
     BESIDE_MAX,
     LATTICE,
-    POSITION_MAX_CM,
     TRACK,
-    VARIANCE_MAX_CM2,
     Join,
     Place,
     Sighting,
     SightingKey,
 )
+from swarmd_protocols.state.dedup.checked import check
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
+from swarmd_protocols.state.dedup.looks import look_of, order_milli
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
-from swarmd_protocols.thumbs.form import NAME_BYTES
 
 _TRACKS_MAX = 4_096
 """Tracks of the own eye that are still open; the one seen longest ago is closed first."""
@@ -152,7 +151,7 @@ class OwnSightings:
             StateError: A value is out of range; nothing was taken in.
         """
         for detection in detections:
-            _check(detection)
+            check(detection)
         changed: dict[SightingKey, None] = {}
         for detection in detections:
             stamp = stamp_at(detection.captured_ns)
@@ -272,6 +271,7 @@ class OwnSightings:
             detection.model_digest[:8],
             (),
             detection.thumb,
+            detection.features,
         )
 
     def _returning(self, row: Sighting, detection: LocalDetection) -> Register | None:
@@ -319,6 +319,13 @@ class OwnSightings:
             if not positioned or better or row.moving:
                 positioned, east, north = True, detection.east_cm, detection.north_cm
                 covariance = detection.covariance_cm2
+        # Features are of one look by one model: both change together, or neither.
+        is_surer = detection.score_milli >= row.score_milli
+        model, features = row.model, row.features
+        if detection.features and (is_surer or not features):
+            model, features = detection.model_digest[:8], detection.features
+        elif is_surer:
+            model, features = detection.model_digest[:8], features if model == detection.model_digest[:8] else b""
         improved = row._replace(
             positioned=positioned,
             east_cm=east,
@@ -328,8 +335,9 @@ class OwnSightings:
             first=min(row.first, stamp),
             # Nothing was seen later than now: an earlier life may have had a wrong clock.
             last=max(row.last if register.frame_ns else 0, stamp),
-            model=detection.model_digest[:8] if detection.score_milli >= row.score_milli else row.model,
+            model=model,
             thumb=detection.thumb or row.thumb,
+            features=features,
         )
         if row.kind == LATTICE and self._bucket(row) != self._bucket(improved):
             self._places[self._bucket(row)].remove(row.key)
@@ -369,7 +377,9 @@ class OwnSightings:
 
     def _worth_saying(self, said: Sighting, row: Sighting, ending: bool) -> bool:
         config = self._config
-        if row.beside != said.beside or row.positioned != said.positioned or (row.thumb and not said.thumb):
+        if row.beside != said.beside or row.positioned != said.positioned:
+            return True
+        if (row.thumb and not said.thumb) or (row.features and not said.features):
             return True
         if row.moving and (row.east_cm, row.north_cm) != (said.east_cm, said.north_cm):
             return ((row.last - said.last) >> 16) >= config.refresh_ms // 10 or ending
@@ -380,7 +390,8 @@ class OwnSightings:
             return True
         if row.last < said.last or ((row.last - said.last) >> 16) >= config.refresh_ms:
             return True  # Earlier than said: that was by a clock which ran ahead.
-        return ending and (after < before or row.score_milli > said.score_milli or row.thumb != said.thumb)
+        is_other = row.thumb != said.thumb or row.features != said.features
+        return ending and (after < before or row.score_milli > said.score_milli or is_other)
 
     def _known_as(self, register: Register) -> Entry | None:
         """The object of others that this register certainly is and to which its position adds little."""
@@ -392,7 +403,8 @@ class OwnSightings:
             assert isinstance(row.place, str)
             leader = self._view.leader_of_asset(self._group(row.label), row.place)
         else:
-            near = self._view.candidates(self._group(row.label), row.east_cm, row.north_cm, row.covariance_cm2)
+            look = look_of(row.model, row.features)
+            near = self._view.candidates(self._group(row.label), row.east_cm, row.north_cm, row.covariance_cm2, look)
             leader = near[0] if len(near) == 1 else None
         if leader is None or leader.members is None or leader.origin == self._node:
             return None
@@ -437,7 +449,10 @@ class OwnSightings:
         if not config.use_covariance:
             return square
         distance = distance_milli(dx, dy, a.covariance_cm2, b.covariance_cm2, config.floor_cm)
-        return distance if distance <= config.gate_milli else -1
+        if distance > config.gate_milli:
+            return -1
+        look, other = look_of(a.model, a.features), look_of(b.model, b.features)
+        return order_milli(distance, a.covariance_cm2, b.covariance_cm2, look, other, config)
 
 
 def fused(members: Sequence[Entry], config: DedupConfig) -> tuple[int, int, tuple[int, int, int]]:
@@ -472,29 +487,3 @@ def _merged(a: Sighting, b: Sighting) -> Sighting:
         beside=tuple(sorted({*a.beside, *b.beside})[:BESIDE_MAX]),
         thumb=(a if a.last >= b.last else b).thumb or a.thumb or b.thumb,
     )
-
-
-def _check(detection: LocalDetection) -> None:
-    """Refuse what the wire would refuse, before anything is taken in."""
-    if not 0 < len(detection.label.encode()) <= 64 or len(detection.asset.encode()) > 64:
-        raise StateError(f"label {detection.label!r} or asset {detection.asset!r} has no 1 to 64 bytes")
-    if not 0 <= detection.score_milli <= 1000 or not 0 <= detection.track_id < 1 << 47:
-        raise StateError(f"score_milli {detection.score_milli} or track_id {detection.track_id} is out of range")
-    if len(detection.thumb) not in (0, NAME_BYTES):
-        raise StateError(f"a picture's name has {NAME_BYTES} bytes, not {len(detection.thumb)}")
-    place = (detection.east_cm, detection.north_cm, detection.covariance_cm2)
-    if any(value is None for value in place):
-        if any(value is not None for value in place):
-            raise StateError("a position needs east_cm, north_cm and covariance_cm2 together, or none of them")
-        return
-    east, north, covariance = place
-    assert east is not None
-    assert north is not None
-    assert covariance is not None
-    ee, en, nn = covariance
-    if max(abs(east), abs(north)) > POSITION_MAX_CM:
-        raise StateError(
-            f"position ({east}, {north}) cm is more than 1,000 km from the mission origin: that is another place's"
-        )
-    if not 0 <= ee <= VARIANCE_MAX_CM2 or not 0 <= nn <= VARIANCE_MAX_CM2 or en * en > ee * nn:
-        raise StateError(f"covariance {covariance} cm2 is not that of a position")

@@ -8,6 +8,7 @@ Rules this file keeps:
   side by side; where there is none it leads. An object is a leader with those that joined it; its id is the leader's.
 - So a sighting depends only on higher-ranked ones, and a new sighting, being the youngest, changes no other leader: ids
   change only when objects merge.
+- Where places are poor, what looks unlike is two things, and the nearest is so by place and look (`looks.py`).
 - Same asset is the same thing at any distance; different assets never are. What moves, or has no position, is itself.
 - At most `crowd_max` sightings of one origin are told apart by place in one square; the youngest beyond are themselves.
   So the neighbourhood of a sighting, and with it the work of one decision, has a bound that no origin can raise.
@@ -36,6 +37,7 @@ from swarmd_protocols.state.dedup.entry import (
     take_out,
 )
 from swarmd_protocols.state.dedup.gate import Covariance, distance_milli
+from swarmd_protocols.state.dedup.looks import COMPARE_UNITS, order_milli
 from swarmd_protocols.state.dedup.squares import Squares, bucket_of, discard
 from swarmd_protocols.state.dedup.undecided import Undecided
 
@@ -94,12 +96,16 @@ class DedupView:
         """The entry that leads each object, by rank."""
         return sorted((entry for entry in self.all() if entry.leader is entry), key=lambda entry: entry.rank)
 
-    def candidates(self, group: str, east_cm: int, north_cm: int, covariance: tuple[int, int, int]) -> list[Entry]:
-        """Leaders that a position may belong to, nearest first."""
+    def candidates(
+        self, group: str, east_cm: int, north_cm: int, covariance: tuple[int, int, int], look: bytes = b""
+    ) -> list[Entry]:
+        """Leaders that a position and a look (`looks.look_of`) may belong to, nearest first."""
         near = []
         for leader in self._leaders_near(group, east_cm, north_cm):
             east, north, ee, en, nn = position_in(leader.packed)
             distance = self._distance(east_cm - east, north_cm - north, covariance, (ee, en, nn))
+            if distance >= 0 and look:
+                distance = order_milli(distance, covariance, (ee, en, nn), look, leader.look, self._config)
             if distance >= 0:
                 near.append((distance, leader.rank, leader))
         return [leader for _, _, leader in sorted(near, key=lambda item: item[:2])]
@@ -148,8 +154,9 @@ class DedupView:
         before = old.row
         if row == before:
             return False
-        if before[:9] == row[:9] and before.first == row.first and before.beside == row.beside:
-            # Neither place nor rank: nobody's choice can change.
+        same_look = before.features == row.features and (before.model == row.model or not row.features)
+        if before[:9] == row[:9] and before.first == row.first and before.beside == row.beside and same_look:
+            # Neither place nor rank nor look: nobody's choice can change.
             old.replace(row)
             if old.leader is not None:
                 self.touched[old.leader] = None
@@ -257,6 +264,7 @@ class DedupView:
         rank, (east, north, ee, en, nn) = entry.rank, position_in(entry.packed)
         covariance, reach = (ee, en, nn), self._config.radius_cm * self._config.radius_cm
         siblings: list[Entry] | None = None
+        look = entry.look
         for leader in self._leaders_near(entry.group, east, north):
             if leader.rank >= rank:
                 continue
@@ -265,6 +273,9 @@ class DedupView:
             if dx * dx + dy * dy > reach:
                 continue  # Most are: not even a call is spent on them.
             distance = self._distance(dx, dy, covariance, (ee, en, nn))
+            if look and distance >= 0:
+                self.undecided.work += COMPARE_UNITS
+                distance = order_milli(distance, covariance, (ee, en, nn), look, leader.look, self._config)
             if distance < 0 or (best_order is not None and (distance, leader.rank) >= best_order):
                 continue
             if siblings is None:
