@@ -1,4 +1,5 @@
-"""How good is a model? `python -m swarmd_models.evaluate --crops FILE.npz | --frames SPEC [--model BUNDLE] [--json]`.
+"""How good is a model? `python -m swarmd_models.evaluate --crops FILE.npz | --frames SPEC | --labelled SET
+[--model BUNDLE] [--json]`.
 
 `--crops`: every real crop is shown to the bundle as in flight (`recipes/staging.py`) and scored by the highest that the
 bundle says of that module. `--frames composed://?prevalence=0.02&frames=200&seed=5&crops=FILE`: whole frames with exact
@@ -24,6 +25,8 @@ from swarmd_models.decoders.anchor_free import find_head
 from swarmd_models.decoders.base import real
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
+from swarmd_models.labelling.scenes import held_scenes
+from swarmd_models.labelling.training_set import load_set
 from swarmd_models.metrics import auroc, average_precision, calibration_error, macro_f1
 from swarmd_models.second import fuse, sigmoid
 from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
@@ -361,6 +364,7 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--crops", type=Path, metavar="FILE.npz", help="real module crops, as modules_ir_visible.npz")
     what.add_argument("--frames", metavar="SPEC", help="composed://?prevalence=0.02&frames=200&seed=5&crops=FILE")
+    what.add_argument("--labelled", type=Path, metavar="SET", help="pictures held back by `swarmd frames import`")
     parser.add_argument("--model", default=DEFAULT_MODEL, help=f"bundle or zoo:NAME (default {DEFAULT_MODEL})")
     parser.add_argument(
         "--split", choices=["train", "val", "all"], help="of --crops; default val where the file has it"
@@ -380,6 +384,9 @@ def main(arguments: list[str] | None = None) -> int:
             bundle = at_rate(bundle, options.false_per_1000)
         if options.frames:
             result = evaluate_frames(bundle, frames_of(parse_spec(options.frames), bundle))
+        elif options.labelled:
+            labelled = load_set(options.labelled)
+            result = {**evaluate_frames(bundle, held_scenes(bundle, labelled)), "set": labelled.digest}
         else:
             crops = Crops.load(options.crops)
             result = evaluate_crops(bundle, crops, choose_split(crops, options.split))

@@ -29,6 +29,7 @@ MAX_SIDECAR_BYTES = 1 << 20
 """Of the description beside a frame."""
 SAME_BOX_IOU = 0.5
 """Overlap from which a detection's box and a track's, which is smoothed, are of one thing. Source: PASCAL VOC."""
+_PLACE_KEYS = ("latitude_deg", "longitude_deg", "covariance_m2")
 _COARSE = 6
 """Side of the thumbnail that two frames are compared by, cells."""
 
@@ -192,6 +193,8 @@ def _annotation(
         "area": box[2] * box[3],
         "iscrowd": 0,
         "score": found["score"],
+        "detected": found["label"],
+        **{key: found[key] for key in _PLACE_KEYS if key in found},
         **({} if review is None else {"reviewed_by": list(review.operators), "object": review.id}),
     }
 

@@ -350,7 +350,7 @@ def train_heads(
     for step in range(1, options.steps + 1):
         chosen = rng.choice(len(frames), min(_BATCH, len(frames)), replace=False)
         features = np.concatenate([frames[at][0] for at in chosen]).astype(np.float64)
-        loss, gradient = loss_and_gradient(now, features, _joined([frames[at][1] for at in chosen]))
+        loss, gradient = loss_and_gradient(now, features, joined([frames[at][1] for at in chosen]))
         rate = options.rate * 0.5 * (1.0 + np.cos(np.pi * step / options.steps))
         for name, pair in now.items():
             for at, value in enumerate(pair):
@@ -361,7 +361,8 @@ def train_heads(
         yield step, loss, now
 
 
-def _joined(parts: Sequence[Targets]) -> Targets:
+def joined(parts: Sequence[Targets]) -> Targets:
+    """The targets of several frames as those of one."""
     return Targets(
         np.concatenate([one.fault for one in parts]),
         np.concatenate([one.kind for one in parts]),
@@ -394,25 +395,26 @@ def tune_heads(model: str | Path, out: Path, version: str, options: TuneOptions 
     weights = {name: read_head(data, head) for name, head in heads.items()}
     *_, (_, _, end) = train_heads(weights, frames, chosen)
     choosing = [(net.of(scene.image), targets_of(scene)) for scene in scenes_of(bundle, chosen.seed + 2, 16)]
-    new, changed = _best_on_the_way(data, heads, weights, end, choosing)
-    path = _write_bundle(bundle, out, new, version)
+    new, changed = best_on_the_way(data, heads, weights, end, choosing)
+    path = write_bundle(bundle, out, new, version)
     before = _scores(bundle, weights, checked, held_out)
-    after = _scores(load_bundle(path), _read_all(new, heads), checked, held_out)
+    after = _scores(load_bundle(path), read_all(new, heads), checked, held_out)
     if after.loss >= before.loss:
         raise ArtefactError(f"tuning made it worse on frames held out: loss {before.loss:.4f} -> {after.loss:.4f}")
     return Tuned(path, before, after, changed)
 
 
-def _read_all(data: bytes, heads: dict[str, Head]) -> Weights:
+def read_all(data: bytes, heads: dict[str, Head]) -> Weights:
+    """Every head's kernel and bias as real numbers."""
     return {name: read_head(data, head) for name, head in heads.items()}
 
 
-def _best_on_the_way(
+def best_on_the_way(
     data: bytes, heads: dict[str, Head], start: Weights, end: Weights, choosing: Sequence[tuple[F32, Targets]]
 ) -> tuple[bytes, int]:
     """How far to go from the old weights to the trained ones, by frames that neither training nor scores see."""
     features = np.concatenate([one for one, _ in choosing]).astype(np.float64)
-    wanted = _joined([one for _, one in choosing])
+    wanted = joined([one for _, one in choosing])
     best: tuple[float, bytes, int] | None = None
     for share in (1.0, 0.5, 0.25, 0.1):
         new = bytearray(data)
@@ -420,7 +422,7 @@ def _best_on_the_way(
         for name, head in heads.items():
             kernel, bias = (old + share * (far - old) for old, far in zip(start[name], end[name], strict=True))
             changed += write_head(new, head, kernel, bias)
-        loss, _ = loss_and_gradient(_read_all(bytes(new), heads), features, wanted)
+        loss, _ = loss_and_gradient(read_all(bytes(new), heads), features, wanted)
         if best is None or loss < best[0]:
             best = loss, bytes(new), changed
     assert best is not None
@@ -432,12 +434,12 @@ def _scores(
 ) -> Scores:
     """The loss by the quantised heads, and what the whole INT8 bundle finds."""
     features = np.concatenate([one for one, _ in checked]).astype(np.float64)
-    loss, _ = loss_and_gradient(weights, features, _joined([one for _, one in checked]))
+    loss, _ = loss_and_gradient(weights, features, joined([one for _, one in checked]))
     said: dict[str, Any] = evaluate_frames(bundle, scenes)
     return Scores(round(loss, 5), said["ap"], said["recall"], said["false_per_1000_normal"])
 
 
-def _write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
+def write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
     """The bundle's files in a new folder, with the new model, its own golden outputs, and digests that hold."""
     from swarmd_recipes.export import run_tflite
 

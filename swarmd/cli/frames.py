@@ -1,4 +1,5 @@
-"""`swarmd frames`: frames that the model was unsure of, kept on this device when the configuration says so."""
+"""`swarmd frames`: frames that the model was unsure of, kept on this device when the configuration says so, to people
+and back."""
 
 import argparse
 from pathlib import Path
@@ -24,14 +25,54 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="objects as `swarmd objects --geojson` writes them: labels of operators",
     )
     add_json(export)
+    imported = names.add_parser("import", help="make a training set of an export and its corrected labels")
+    imported.add_argument("--export", type=Path, required=True, metavar="DIR", help="what `frames export` wrote")
+    imported.add_argument(
+        "--labels",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="COCO, CVAT for images 1.1, Label Studio's JSON, or objects as `swarmd objects --geojson` writes them",
+    )
+    imported.add_argument("--out", type=Path, required=True, metavar="SET", help="a new folder")
+    imported.add_argument(
+        "--by", default="", metavar="NAME", help="who has looked at every picture of FILE and says that it is right"
+    )
+    imported.add_argument(
+        "--held-share", type=float, default=0.25, help="of the frames, the last ones, that only judge (default 0.25)"
+    )
+    add_json(imported)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export.
+    """Export, or import.
 
     Raises:
-        EyeError: There is nothing to export, or it cannot be written.
+        EyeError: There is nothing to export, a file cannot be used, or nothing can be written.
     """
+    return _import(args) if args.name == "import" else _export(args)
+
+
+def _import(args: argparse.Namespace) -> int:
+    from swarmd_models.errors import ModelError
+    from swarmd_models.labelling.training_set import import_labels
+
+    try:
+        made, form = import_labels(args.export, args.labels, args.out, args.by, args.held_share)
+    except ModelError as error:
+        raise EyeError(str(error)) from error
+    held = sum(one.is_held for one in made.pictures)
+    boxes = sum(len(one.boxes) for one in made.pictures)
+    if args.json:
+        said = {"set": str(args.out), "digest": made.digest, "form": form, "images": len(made.pictures)}
+        print_json({**said, "held_back": held, "boxes": boxes, "labelled_by": list(made.labelled_by)})
+    else:
+        print(f"{args.out}: {len(made.pictures)} pictures ({held} held back), {boxes} boxes, from {form}")
+        print(f"labelled by {', '.join(made.labelled_by)}; digest {made.digest}")
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
     from swarmd_models.errors import ModelError
     from swarmd_models.frame_ring import export_coco
     from swarmd_models.reviewed import reviewed_of

@@ -52,7 +52,7 @@ from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import KEY_BYTES, decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
-from tests.fuzz import federation_targets, inference_targets, key_targets, relay_targets
+from tests.fuzz import federation_targets, inference_targets, key_targets, label_targets, relay_targets
 from tests.support import offload_swarm, past_vectors, past_world, swim_vectors
 from tests.support.bundles import ZOO_MODEL, ZOO_TOML, copy_what_the_zoo_names
 from tests.support.deltas import tuned
@@ -468,5 +468,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "transport-frames": _transport_frames,
     "prepared-statements": lambda: Fuzzed(key_targets.prepared_corpus(), key_targets.read_prepared, 20),
     "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),
+    "labels-json": lambda: Fuzzed(label_targets.json_corpus(), label_targets.read_json),
+    "labels-xml": lambda: Fuzzed([label_targets.CVAT], label_targets.read_xml),
     "joining": lambda: Fuzzed(key_targets.joining_corpus(), key_targets.read_joining, 10),
 }
