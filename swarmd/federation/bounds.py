@@ -1,25 +1,34 @@
-"""How much a region keeps of one swarm, and of one node of it; what goes first where there is more."""
+"""How much a region keeps of one swarm, and of one node of it; what goes first where there is more.
+
+Rows of a node count for it. Objects count for the nodes that saw them, all of them together (`seen_by`): what one node
+alone says counts for it alone, and it cannot say that another saw the same; what others saw with it is as much as they
+saw. Were an object its first observer's, who says of everything that it saw it first would have all of it.
+"""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 EVENTS_KEPT = 100_000
 """Events of one swarm, some 20 MB; the oldest go."""
 OBJECTS_KEPT = 200_000
-"""Objects of one swarm, some 120 MB, and as many that became part of others; those said longest ago go. A gateway knows
-as many."""
+"""Objects of one swarm, some 120 MB, and as many that became part of others. Beyond, those of whom most were seen go,
+those said longest ago first. A gateway knows as many."""
+HISTORY_KEPT = 1_000_000
+"""Words on objects that wait to be exported, some 400 MB; beyond, the oldest go of the swarms that have most, and there
+of those by whom most were seen."""
 COUNTERS_KEPT, REPORTS_KEPT, NODES_KEPT, SITES_KEPT = 100_000, 10_000, 10_000, 256
 """Rows of one swarm, some 20 MB together. Beyond, those of the nodes that have most go, the oldest first: no node's
 lives, models or events push another's out. Nodes and gateways are certified; of too many those heard longest ago go."""
 _BY_NODE = (
-    ("events", "life, number", "at_ms", "EVENTS_KEPT"),
-    ("counters", "life, name", "life", "COUNTERS_KEPT"),
-    ("reports", "model", "sequence", "REPORTS_KEPT"),
+    ("events", "node", "life, number", "at_ms", "EVENTS_KEPT"),
+    ("counters", "node", "life, name", "life", "COUNTERS_KEPT"),
+    ("reports", "node", "model", "sequence", "REPORTS_KEPT"),
+    ("objects", "seen_by", "object", "stamp", "OBJECTS_KEPT"),
+    ("merged", "seen_by", "object", "stamp", "OBJECTS_KEPT"),
 )
-"""Tables by (swarm, node): the rest of their key, what orders a node's rows, and how many a swarm may have."""
+"""Tables whose rows are a node's, or several nodes': the column that says whose, the rest of the key, what orders their
+rows, and how many a swarm may have."""
 _BY_SWARM = (
-    ("objects", "object", "stamp", "OBJECTS_KEPT"),
-    ("merged", "object", "stamp", "OBJECTS_KEPT"),
     ("nodes", "node", "said_ms", "NODES_KEPT"),
     ("sites", "gateway", "heard_ms", "SITES_KEPT"),
 )
@@ -27,19 +36,36 @@ _BY_SWARM = (
 
 def tidy_swarm(database: sqlite3.Connection, swarm: str) -> None:
     """Drop what is too much of one swarm. Inside a transaction."""
-    for table, key, order, most in _BY_NODE:
-        counts = dict(database.execute(f"SELECT node, count(*) FROM {table} WHERE swarm = ? GROUP BY node", (swarm,)))
-        kept = int(globals()[most])
-        if sum(counts.values()) <= kept:
-            continue
-        share = fair_share(counts.values(), kept)
-        for node in [node for node, count in counts.items() if count > share]:
-            _drop_oldest(database, table, key, order, "swarm = ? AND node = ?", (swarm, node), counts[node] - share)
+    for table, whose, key, order, most in _BY_NODE:
+        found = database.execute(f"SELECT {whose}, count(*) FROM {table} WHERE swarm = ? GROUP BY {whose}", (swarm,))
+        for owner, over in _too_many(dict(found), int(globals()[most])):
+            _drop_oldest(database, table, key, order, f"swarm = ? AND {whose} = ?", (swarm, owner), over)
     for table, key, order, most in _BY_SWARM:
         [(count,)] = database.execute(f"SELECT count(*) FROM {table} WHERE swarm = ?", (swarm,))
         over = count - int(globals()[most])
         if over > 0:
             _drop_oldest(database, table, key, order, "swarm = ?", (swarm,), over)
+
+
+def tidy_history(database: sqlite3.Connection) -> int:
+    """Drop the words on objects that are too many; returns how many. Inside a transaction."""
+    gone = 0
+    counts = dict(database.execute("SELECT swarm, count(*) FROM history GROUP BY swarm"))
+    for swarm, over in _too_many(counts, HISTORY_KEPT):
+        of_swarm = "SELECT seen_by, count(*) FROM history WHERE swarm = ? GROUP BY seen_by"
+        for seen_by, count in _too_many(dict(database.execute(of_swarm, (swarm,))), counts[swarm] - over):
+            gone += database.execute(
+                "DELETE FROM history WHERE number IN "
+                "(SELECT number FROM history WHERE swarm = ? AND seen_by = ? ORDER BY number LIMIT ?)",
+                (swarm, seen_by, count),
+            ).rowcount
+    return gone
+
+
+def _too_many(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
+    """Who has more than its share where all together have more than `most`, and by how much."""
+    share = fair_share(counts.values(), most)
+    return [(owner, count - share) for owner, count in counts.items() if count > share]
 
 
 def _drop_oldest(

@@ -1,6 +1,7 @@
 """A region's memory: one SQLite file that one process writes and any may read.
 
-    objects   the present word on each object (`rows.OBJECT_COLUMNS`); (swarm, object) is the key
+    objects   the present word on each object (`rows.OBJECT_COLUMNS`); (swarm, object) is the key; here and in the
+              next two `seen_by` is a hash of who saw it, for the bounds (`bounds.py`)
     merged    (swarm, object, into, stamp)      objects that have become part of others
     history   every accepted word on an object since it was last exported, for Parquet
     nodes     (swarm, node, stream, …)          the newest status of each node; counters add up by life
@@ -17,13 +18,14 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from swarmd.errors import DaemonError
-from swarmd.federation.bounds import fair_share, tidy_swarm
+from swarmd.federation.bounds import tidy_history, tidy_swarm
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer
 from swarmd.sqlite_files import open_sound
 from swarmd_models.geo.positions import Plane
@@ -36,21 +38,20 @@ from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.crdt.batch import Stream
 
 FILE_NAME = "region.sqlite"
-HISTORY_KEPT = 1_000_000
-"""Words on objects that wait to be exported, some 400 MB; beyond, the oldest go of the swarms that have most."""
 DOWN_KEPT = 10_000
 """Rows that a region has for one swarm; the oldest go: all of them replace each other by name or digest."""
 _NAMES = tuple(name for name, _ in OBJECT_COLUMNS)
 _COLUMNS = ", ".join(f"{name} {kind}" for name, kind in OBJECT_COLUMNS)
 _MARKS = ", ".join("?" for _ in _NAMES)
+_SEEN_BY = "seen_by TEXT NOT NULL DEFAULT ''"
 _SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, PRIMARY KEY (swarm, object)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, {_SEEN_BY}, PRIMARY KEY (swarm, object)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS objects_by_label ON objects (label, last_ms);
 CREATE INDEX IF NOT EXISTS objects_by_time ON objects (last_ms);
 CREATE TABLE IF NOT EXISTS merged (swarm TEXT, object TEXT, into_object TEXT, stamp INTEGER,
-    PRIMARY KEY (swarm, object)) WITHOUT ROWID;
+    {_SEEN_BY}, PRIMARY KEY (swarm, object)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS},
-    UNIQUE (swarm, object, stamp, digest));
+    {_SEEN_BY}, UNIQUE (swarm, object, stamp, digest));
 CREATE TABLE IF NOT EXISTS nodes (swarm TEXT, node TEXT, incarnation INTEGER, n INTEGER, said_ms INTEGER, status TEXT,
     PRIMARY KEY (swarm, node)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counters (swarm TEXT, node TEXT, life INTEGER, n INTEGER, name TEXT, value INTEGER,
@@ -72,9 +73,16 @@ CREATE TABLE IF NOT EXISTS down (seq INTEGER PRIMARY KEY AUTOINCREMENT, swarm TE
 CREATE UNIQUE INDEX IF NOT EXISTS down_by_key ON down (swarm, kind, key);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 """
+_INDICES = """
+CREATE INDEX IF NOT EXISTS objects_by_seer ON objects (swarm, seen_by, stamp);
+CREATE INDEX IF NOT EXISTS merged_by_seer ON merged (swarm, seen_by, stamp);
+CREATE INDEX IF NOT EXISTS history_by_seer ON history (swarm, seen_by);
+"""
+"""Made once the columns are there: files of before they were have none."""
 _UPSERT = (
-    f"INSERT INTO objects VALUES ({_MARKS}) ON CONFLICT (swarm, object) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _NAMES)
+    f"INSERT INTO objects ({', '.join(_NAMES)}, seen_by) VALUES ({_MARKS}, ?) "
+    "ON CONFLICT (swarm, object) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES, "seen_by"))
     + " WHERE (excluded.stamp, excluded.digest) > (stamp, digest)"
 )
 
@@ -98,8 +106,10 @@ class Store:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._db = open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=1000"), _SCHEMA)
                 self._db.execute(f"PRAGMA cache_size=-{8 << 10}")
-                if "number" not in {column[1] for column in self._db.execute("PRAGMA table_info(lives)")}:
-                    self._db.execute("ALTER TABLE lives ADD COLUMN number INTEGER NOT NULL DEFAULT -1")
+                self._add_column("lives", "number INTEGER NOT NULL DEFAULT -1")
+                for table in ("objects", "merged", "history"):
+                    self._add_column(table, _SEEN_BY)
+                self._db.executescript(_INDICES)
         except (OSError, sqlite3.Error) as error:
             raise DaemonError(f"the region's file {path} cannot be opened: {error}") from error
         self._origins: dict[str, Plane | None] = {}
@@ -107,6 +117,10 @@ class Store:
         """Swarms of which something was written since their bounds were looked at."""
         self.log = b"" if is_reader else (self._fact("log") or self._named())
         """Name of the log of what goes down."""
+
+    def _add_column(self, table: str, column: str) -> None:
+        if column.split()[0] not in {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}:
+            self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     def close(self) -> None:
         """Nothing is read or written any more."""
@@ -150,17 +164,18 @@ class Store:
     def put_object(self, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int) -> bool:
         """One word on an object; whether it is the newest. Inside a transaction."""
         row = self._object_row(swarm, found, gateway, confirm_observers, now_ms)
-        is_newest = self._db.execute(_UPSERT, row).rowcount > 0
+        seen_by = blake2b(b"".join(found.observers), digest_size=8).hexdigest()
+        is_newest = self._db.execute(_UPSERT, (*row, seen_by)).rowcount > 0
         self._db.execute(
-            f"INSERT OR IGNORE INTO history ({', '.join(_NAMES)}) VALUES ({_MARKS})",
-            row,
+            f"INSERT OR IGNORE INTO history ({', '.join(_NAMES)}, seen_by) VALUES ({_MARKS}, ?)",
+            (*row, seen_by),
         )
         for other in found.merged:
             self._db.execute(
-                "INSERT INTO merged VALUES (?, ?, ?, ?) ON CONFLICT (swarm, object) DO UPDATE SET "
-                "into_object = excluded.into_object, stamp = excluded.stamp "
+                "INSERT INTO merged VALUES (?, ?, ?, ?, ?) ON CONFLICT (swarm, object) DO UPDATE SET "
+                "into_object = excluded.into_object, stamp = excluded.stamp, seen_by = excluded.seen_by "
                 "WHERE (excluded.stamp, excluded.into_object) > (stamp, into_object)",
-                (swarm, other.hex(), found.object_id.hex(), found.stamp),
+                (swarm, other.hex(), found.object_id.hex(), found.stamp, seen_by),
             )
         return is_newest
 
@@ -272,27 +287,19 @@ class Store:
 
     def tidy(self) -> int:
         """Keep the bounds; returns how many words of history had to go unexported."""
-        gone = 0
         with self.transaction():
             written, self._written = self._written, set()
             for swarm in sorted(written):
                 tidy_swarm(self._db, swarm)
                 self._origins.pop(swarm, None)
-            counts = dict(self._db.execute("SELECT swarm, count(*) FROM history GROUP BY swarm"))
-            share = fair_share(counts.values(), HISTORY_KEPT)
-            for swarm, count in counts.items():
-                if count > share:
-                    # By number, which is the order of the file: the rows of who has most are found at once.
-                    gone += self._db.execute(
-                        "DELETE FROM history WHERE number IN "
-                        "(SELECT number FROM history WHERE +swarm = ? ORDER BY number LIMIT ?)",
-                        (swarm, count - share),
-                    ).rowcount
+            gone = tidy_history(self._db)
         return gone
 
     def history(self, limit: int) -> list[tuple[int, dict[str, Any]]]:
         """(number, word) of what waits to be exported, in order."""
-        rows = self._db.execute("SELECT * FROM history ORDER BY number LIMIT ?", (limit,)).fetchall()
+        rows = self._db.execute(
+            f"SELECT number, {', '.join(_NAMES)} FROM history ORDER BY number LIMIT ?", (limit,)
+        ).fetchall()
         return [(row[0], dict(zip(_NAMES, row[1:], strict=True))) for row in rows]
 
     def forget_history(self, last: int) -> None:
@@ -380,7 +387,8 @@ class Store:
                 where.append(condition)
                 values.append(value)
         text = (
-            f"SELECT o.* FROM objects o LEFT JOIN merged m ON m.swarm = o.swarm AND m.object = o.object "
+            f"SELECT {', '.join(f'o.{name}' for name in _NAMES)} FROM objects o "
+            f"LEFT JOIN merged m ON m.swarm = o.swarm AND m.object = o.object "
             f"WHERE {' AND '.join(where)} AND (m.stamp IS NULL OR m.stamp < o.stamp) ORDER BY o.last_ms DESC LIMIT ?"
         )
         rows = self._db.execute(text, (*values, query.limit + 1)).fetchall() if wanted else []

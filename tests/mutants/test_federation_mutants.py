@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +145,15 @@ def no_bounds(patch: Patch) -> None:
     patch.setattr(store, "tidy_swarm", lambda database, swarm: None)
 
 
+def nobodys_objects(patch: Patch) -> None:
+    """Who saw an object is not kept."""
+    patch.setattr(store, "blake2b", lambda *_, **__: blake2b(b"", digest_size=8))
+
+
 def oldest_of_all(patch: Patch) -> None:
     """Of too many rows the oldest go, whosever they are."""
-    patch.setattr(kept, "_BY_SWARM", (*kept._BY_SWARM, *kept._BY_NODE))
+    by_node = [(table, f"{whose}, {key}", *rest) for table, whose, key, *rest in kept._BY_NODE]
+    patch.setattr(kept, "_BY_SWARM", (*kept._BY_SWARM, *by_node))
     patch.setattr(kept, "_BY_NODE", ())
 
 
@@ -164,6 +171,9 @@ def oldest_of_all(patch: Patch) -> None:
         (bounds.a_row_that_cannot_be_written_stops_nobody, half_a_row),
         (bounds.a_swarm_has_a_bound_and_each_node_its_share, no_bounds),
         (bounds.a_swarm_has_a_bound_and_each_node_its_share, oldest_of_all),
+        (bounds.what_a_node_alone_says_pushes_out_its_own_objects, oldest_of_all),
+        (bounds.what_a_node_alone_says_pushes_out_its_own_objects, nobodys_objects),
+        (bounds.what_a_node_alone_says_pushes_out_its_own_objects, no_bounds),
     ],
 )
 def test_the_law_of_strangers_sees_it(

@@ -134,6 +134,57 @@ def a_swarm_has_a_bound_and_each_node_its_share(folder: Path) -> None:
         world.close()
 
 
+def what_a_node_alone_says_pushes_out_its_own_objects(folder: Path) -> None:
+    """However many objects one node says alone: those that others saw, with it or without it, stay, and their words."""
+    kept = 20
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OBJECTS_KEPT", "HISTORY_KEPT"):
+            patch.setattr(bounds, name, kept)
+        store = Store(folder / "region.sqlite")
+        others = [_object(number, (2,), number) for number in range(3)]
+        others += [_object(10 + number, (1, 2), number) for number in range(3)]
+        flood = [_object(100 + number, (1,), 1_000 + number) for number in range(60)]
+        with store.transaction():
+            for found in (*others, *flood):
+                store.put_object("farm", found, _node(9), 2, 1)
+            store.heard("farm", _node(9), 0, 1)
+        assert store.tidy() == len(others) + len(flood) - kept
+        columns = {"objects": "object", "merged": "into_object", "history": "object"}
+        for table, column in columns.items():
+            held = [row[0] for row in store._db.execute(f"SELECT {column} FROM {table} ORDER BY stamp")]
+            wanted = [*others, *flood[len(others) - kept :]]
+            assert sorted(held) == sorted(found.object_id.hex() for found in wanted), f"{table} keeps {held}"
+        store.close()
+
+
+def a_file_of_before_the_bounds_is_read_on(folder: Path) -> None:
+    """A region's file that does not say who saw its objects gets the column, and keeps what it holds."""
+    store = Store(folder / "region.sqlite")
+    with store.transaction():
+        store.put_object("farm", _object(1, (1,), 1), _node(9), 2, 1)
+    for table in ("objects", "merged", "history"):
+        store._db.execute(f"DROP INDEX {table}_by_seer")
+        store._db.execute(f"ALTER TABLE {table} DROP COLUMN seen_by")
+    store.close()
+    store = Store(folder / "region.sqlite")
+    with store.transaction():
+        store.put_object("farm", _object(2, (1,), 2), _node(9), 2, 1)
+        store.heard("farm", _node(9), 0, 1)
+    assert store.tidy() == 0
+    assert [number for number, _ in store.history(9)] == [1, 2]
+    held = dict(store._db.execute("SELECT object, seen_by FROM objects ORDER BY stamp"))
+    assert list(held) == [_object(number, (), 0).object_id.hex() for number in (1, 2)]
+    assert [bool(seen_by) for seen_by in held.values()] == [False, True]
+    store.close()
+
+
+def _object(number: int, observers: tuple[int, ...], stamp: int) -> Derived:
+    """What nodes have seen, into which something else has gone."""
+    name, other = number.to_bytes(8, "big"), (1_000 + number).to_bytes(8, "big")
+    seen_by = tuple(map(_node, observers))
+    return Derived(name, stamp, "person", "", 900, None, None, None, "", seen_by, 1, 2, 1, "", (), (other,), (), b"")
+
+
 def _say_all(store: Store, swarm: str, node: int, life: int, at_ms: int) -> None:
     """An event, a counter and a report of one node, of one life or model."""
     row = EventRow(life, 1, at_ms, "started", "", "", "")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.federation import store as store_module
+from swarmd.federation import bounds
 from swarmd.federation.outbox import Waiting
 from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
@@ -148,7 +148,7 @@ def read_another(folder: Path) -> None:
 def push_the_past_out(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Say more than the region keeps until it is exported: the other's words stay, and who said most loses."""
     world, hostile, good = two(folder)
-    patch.setattr(store_module, "HISTORY_KEPT", 20)
+    patch.setattr(bounds, "HISTORY_KEPT", 20)
     for thing in range(60):
         hostile.gateways[0].say(thing, 500)
     world.settle()

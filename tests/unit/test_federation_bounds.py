@@ -23,6 +23,8 @@ from tests.unit.test_federation_publisher import ALL, Site
         laws.frames_of_before_a_restart_are_copies,
         laws.a_row_that_cannot_be_written_stops_nobody,
         laws.a_swarm_has_a_bound_and_each_node_its_share,
+        laws.what_a_node_alone_says_pushes_out_its_own_objects,
+        laws.a_file_of_before_the_bounds_is_read_on,
     ],
     ids=lambda law: law.__name__,
 )
