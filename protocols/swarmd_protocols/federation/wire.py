@@ -66,6 +66,10 @@ class Way(IntEnum):
     """From a gateway to a region."""
     DOWN = 2
     """From a region to a gateway."""
+    BESIDE = 3
+    """From a gateway to one of a neighbouring swarm (`neighbours/border.py`)."""
+    INTRODUCE = 4
+    """The same between two that do not know each other's keys yet."""
 
 
 class RowKind(IntEnum):
@@ -280,7 +284,7 @@ class Pair:
         self.other = other
         self._key = crypto.shared_key(crypto.exchange_secret(seed), crypto.exchange_public(other))
 
-    def seal(self, way: Way, swarm: bytes, life: int, number: int, salt: bytes, message: Up | Down) -> bytes:
+    def seal(self, way: Way, swarm: bytes, life: int, number: int, salt: bytes, message: Up | Down | bytes) -> bytes:
         """A frame from the own key to the other's; `salt` is `SALT_BYTES` of fresh randomness."""
         head = _HEAD.pack(WIRE_VERSION, way, swarm, self.own, life, number, salt)
         return head + self._crypto.seal(self._key, _nonce(head), _ENCODE(message))
@@ -300,6 +304,29 @@ class Pair:
         return inside
 
 
+class Lock:
+    """The seal that two swarms share before their gateways know each other: of what each has pinned of the other.
+
+    Args:
+        crypto: The library.
+        key: 32 bytes that both sides come to.
+    """
+
+    __slots__ = ("_crypto", "_key")
+
+    def __init__(self, crypto: Crypto, key: bytes) -> None:
+        self._crypto, self._key = crypto, key
+
+    def seal(self, own: bytes, swarm: bytes, life: int, number: int, salt: bytes, inside: bytes) -> bytes:
+        """A frame of the way `INTRODUCE` from the public key `own` to whoever of a swarm holds the key."""
+        head = _HEAD.pack(WIRE_VERSION, Way.INTRODUCE, swarm, own, life, number, salt)
+        return head + self._crypto.seal(self._key, _nonce(head), inside)
+
+    def open(self, frame: bytes) -> bytes | None:
+        """What is inside; None where it is sealed with another key, or was changed."""
+        return self._crypto.open(self._key, _nonce(frame[:HEAD_BYTES]), frame[HEAD_BYTES:])
+
+
 def _nonce(head: bytes) -> bytes:
     return blake2b(head, digest_size=NONCE_BYTES, person=b"swarmd-fed-nonce").digest()
 
@@ -315,7 +342,7 @@ def read_head(frame: bytes) -> Head:
     version, way, swarm, public_key, life, number, _ = _HEAD.unpack_from(frame)
     if version != WIRE_VERSION:
         raise WireError(f"frame version {version} is not known; this is version {WIRE_VERSION}")
-    if way not in (Way.UP, Way.DOWN) or max(life, number) > NUMBER_MAX:
+    if not Way.UP <= way <= Way.INTRODUCE or max(life, number) > NUMBER_MAX:
         raise WireError("a frame's way, life or number is out of range")
     return Head(Way(way), swarm, public_key, life, number)
 

@@ -10,6 +10,7 @@ from swarmd_protocols.state.evidence import Evidence, evidence
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewSubject
+from swarmd_protocols.state.survey import Survey
 
 
 class ReplicaViews:
@@ -72,6 +73,11 @@ class ReplicaViews:
     def review_subject(self, object_id: str) -> ReviewSubject | None:
         """What a review of an object has to name; None where no object of that id is shown."""
         return self._projection.shown.subject(object_id)
+
+    @property
+    def survey(self) -> Survey:
+        """The cells and who claims them."""
+        return self._projection.survey
 
     def cells(self) -> list[CellView]:
         """The survey area, in the order of its definition."""

@@ -1,11 +1,12 @@
 """The cells of the survey: who works in which, which are done, and what the driver shall fly."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.claims.claims import Claims, cell_hash
 from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.records import Lease
 from swarmd_protocols.state.observations import CellAssigned, CellChanged, CellLost, CellView
@@ -13,6 +14,15 @@ from swarmd_protocols.state.observations import CellAssigned, CellChanged, CellL
 CellOrder: TypeAlias = CellAssigned | CellLost
 CELLS_A_PART = 256
 """Cells of one part of a long answer: told, they take about a millisecond."""
+
+
+class LiveClaim(NamedTuple):
+    """A claim to a cell that stands at this moment, whoever holds it."""
+
+    key: bytes
+    east_cm: int
+    north_cm: int
+    is_working: bool
 
 
 class Survey:
@@ -55,6 +65,21 @@ class Survey:
         """This node has finished a cell; returns the cell's hash."""
         self._is_due = True
         return self.claims.finish(cell_id)
+
+    # --- Neighbouring swarms ---
+
+    def know_covers(self, covers: Covers) -> None:
+        """What neighbouring swarms claim over own cells."""
+        if covers != self.claims.covers:
+            self.claims.covers = covers
+            self._is_due = True
+
+    def live(self, now_ns: int) -> Iterator[LiveClaim]:
+        """Claims of this swarm that stand, those at work first."""
+        for is_waiting, key in self.claims.live(now_ns):
+            cell = self.claims.cells.get(key)
+            if cell is not None and not self.claims.done.get(key):
+                yield LiveClaim(key, cell.east_cm, cell.north_cm, not is_waiting)
 
     # --- What the batches say ---
 

@@ -19,6 +19,8 @@ Rules this file keeps:
 - Cells whose owner (by hash over the roster) cannot be reached come last: both sides of a partition then work on
   different cells first.
 - A holder whose progress stands still through `squat_renewals` renewals of work is ignored.
+- What a neighbouring swarm claims (`neighbours/space.py`) is not chosen, and not begun where that is firm; what was
+  begun goes on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,6 +31,7 @@ from math import isqrt
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
 
@@ -129,6 +132,8 @@ class Claims:
         self._first: list[NodeId] = []
         """Those of them that come before this node by a draw."""
         self.dirty = False
+        self.covers = Covers()
+        """What neighbouring swarms claim."""
 
     # --- What the world says --------------------------------------------------------------------------------------
 
@@ -234,15 +239,29 @@ class Claims:
 
     # --- Deciding -------------------------------------------------------------------------------------------------
 
+    @property
+    def pitch_cm(self) -> int:
+        """From one cell to the next, about; 0 without any."""
+        return self._reach_cm * 2 // 3
+
+    def live(self, now_ns: int) -> list[tuple[bool, bytes]]:
+        """(whether nobody is at work there yet, cell) of each cell with a live claim, those at work first."""
+        keys = [*self.held, *(key for key in self._heard if key not in self.held)]
+        return sorted((best[0], key) for key in keys if (best := self._winner(key, now_ns)) is not None)
+
     def holder(self, key: bytes, now_ns: int) -> NodeId | None:
         """The winner of the live claims to a cell."""
+        best = self._winner(key, now_ns)
+        return None if best is None else best[2]
+
+    def _winner(self, key: bytes, now_ns: int) -> tuple[bool, int, NodeId] | None:
         best = self._best_heard(key, now_ns)
         held = self.held.get(key)
         if held is not None and now_ns - held.renewed_ns < self._config.holder_ns:
             own = (not held.lease.working, held.lease.bid, self._node)
             if best is None or own < best:
                 best = own
-        return None if best is None else best[2]
+        return best
 
     def _best_heard(self, key: bytes, now_ns: int) -> tuple[bool, int, NodeId] | None:
         """The winner of the claims to a cell that others hold; the same until it is heard of anew, or ends.
@@ -277,7 +296,7 @@ class Claims:
         begun: list[str] = []
         if self._working is None and self._wanted and now_ns >= self._came_ns + self._config.settle_ns:
             for key, held in self.held.items():
-                if now_ns >= held.settled_ns:
+                if now_ns >= held.settled_ns and not self.covers.forbids(key, now_ns):
                     self._working = key
                     self._wanted = False
                     held.lease = held.lease._replace(working=True)
@@ -306,6 +325,8 @@ class Claims:
     def _must_yield(self, key: bytes, now_ns: int) -> bool:
         held = self.held[key]
         if self.done.get(key) or now_ns - held.renewed_ns >= self._config.holder_ns:
+            return True
+        if not held.lease.working and self.covers.forbids(key, now_ns):
             return True
         best = self._best_heard(key, now_ns)
         return best is not None and best < (not held.lease.working, held.lease.bid, self._node)
@@ -352,7 +373,7 @@ class Claims:
         self._looking_since_ns = None
         self._epoch += 1
         lease = Lease(key, self._epoch, 0, False, self._bid(cell), 0)
-        self.held[key] = Held(lease, now_ns, now_ns + self._config.settle_ns)
+        self.held[key] = Held(lease, now_ns, now_ns + max(self._config.settle_ns, self.covers.settle_ns))
         self.dirty = True
 
     def _patience_ns(self, cell: Cell) -> int:
@@ -396,7 +417,7 @@ class Claims:
         east, north = self._origin()
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
         for key, cell in self.cells.items():
-            if done.get(key) or key in self.held:
+            if done.get(key) or key in self.held or self.covers.stands(key, now_ns):
                 continue
             way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
             if key in heard and (holder := self._best_heard(key, now_ns)) is not None:

@@ -1,0 +1,1 @@
+"""Two swarms of different owners in one place: what they agree on, and what they tell each other."""

@@ -1,0 +1,312 @@
+"""A gateway's talk with the gateways of neighbouring swarms: what is said to whom, what is taken, and what it costs.
+
+Rules this file keeps:
+
+- Nothing but introductions is said to a swarm that has not said yes, or has not been heard for a minute. An
+  introduction is sealed with a key that both sides come to from the two roots that they have pinned of each other; a
+  word is sealed for one gateway's key.
+- A word holds where members are and which space is claimed, under names that stand for nothing else, and no more.
+- A frame is looked at in the order of what it costs: its place, its number (a copy is dropped), the quota, the seal.
+  What opens under a key counts against that key's swarm; keys that no neighbour vouches for share one small bucket.
+- A word is said each `SAY_NS`, and within `CHANGED_NS` of a change of what is claimed.
+
+It holds no sockets: the daemon and the simulator carry its frames.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.federation.gate import Allowance, Numbers
+from swarmd_protocols.federation.shares import ROLE
+from swarmd_protocols.federation.wire import SALT_BYTES, Lock, Pair, Way, read_head
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.hearing import Hearing
+from swarmd_protocols.neighbours.neighbours import Neighbours
+from swarmd_protocols.neighbours.requests import Bring
+from swarmd_protocols.neighbours.words import (
+    CLAIMS_MAX,
+    INTRODUCTION,
+    PLACES_MAX,
+    REVOCATIONS_MAX,
+    WORD,
+    ClaimRow,
+    Introduction,
+    PlaceRow,
+    Word,
+    alias_of,
+    sign,
+)
+from swarmd_protocols.state.positions import Located
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.identity import read_certificate
+from swarmd_protocols.trust.trust import Revocation, Trust, read_payload
+
+INTRODUCE_NS = 10_000_000_000
+"""Between two introductions: a sixth of the time after which a silent neighbour is told nothing
+(`hearing.CONSENT_MS`)."""
+SAY_NS = 5_000_000_000
+"""Between two words where nothing changed: members fly 50 m in it."""
+CHANGED_NS = 1_000_000_000
+"""Between two words where claims changed."""
+FAREWELL_NS = 60_000_000_000
+"""After an agreement has ended the neighbour is told so for as long."""
+LEFT_MS = 30_000
+"""How long a claim stands that is not said again: six words, and a lease (`ClaimConfig.lease_ns`)."""
+CEILING_CM = 12_000
+"""Top of a claimed cell above ground, centimetres: 120 m, the open category's (EU 2019/947, UAS.OPEN.010)."""
+PLACE_AGE_MS = 60_000
+"""An own member's place that is older is not told."""
+QUOTA_BYTES_S, QUOTA_BURST_BYTES = 16_384, 262_144
+"""What one neighbour's gateways may say: four gateways with the largest word each second, and all introductions."""
+STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 4_096, 131_072
+"""What keys that no neighbour vouches for yet may cost: two introductions of the usual size a second."""
+
+
+class Scene(Protocol):
+    """What a gateway tells of its swarm."""
+
+    def located(self) -> Mapping[NodeId, Located]:
+        """The last place of each member."""
+        ...
+
+
+@dataclass(slots=True)
+class _Talk:
+    """With one neighbour."""
+
+    lock: Lock
+    introduced_ns: int = -(1 << 62)
+    said_ns: int = -(1 << 62)
+    said_claims: tuple[bytes, ...] = ()
+    ended_ns: int | None = None
+    allowance: Allowance = field(default_factory=lambda: Allowance(QUOTA_BYTES_S, QUOTA_BURST_BYTES))
+    numbers: dict[bytes, Numbers] = field(default_factory=dict)
+    """Public key to the frames that came of it."""
+    pairs: dict[bytes, Pair] = field(default_factory=dict)
+
+
+class Border:
+    """One gateway's.
+
+    Args:
+        neighbours: The own node's sub-protocol: judges, and knows who may be told.
+        trust: The own swarm's.
+        node: This gateway.
+        seed: Its Ed25519 seed.
+        crypto: The library.
+        scene: Where members are.
+        life: Number of this start, higher than of those before.
+        salt: So many fresh random bytes.
+    """
+
+    def __init__(
+        self,
+        neighbours: Neighbours,
+        trust: Trust,
+        node: NodeId,
+        seed: bytes,
+        crypto: Crypto,
+        scene: Scene,
+        life: int,
+        salt: Callable[[int], bytes],
+    ) -> None:
+        self._neighbours = neighbours
+        self._trust = trust
+        self._node = node
+        self._seed, self._crypto = seed, crypto
+        self._public = crypto.public_key(seed)
+        self._scene = scene
+        self._life, self._number = life, 0
+        self._salt = salt
+        self._talks: dict[bytes, _Talk] = {}
+        self._strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
+        self.counts = {
+            "introductions": 0, "words": 0, "taken": 0, "malformed": 0, "copies": 0, "over_quota": 0, "strangers": 0,
+            "unopened": 0,
+        }  # fmt: skip
+
+    # --- what is said -------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> list[tuple[bytes, bytes]]:
+        """What leaves now; called a few times a second.
+
+        Returns:
+            (key of the swarm, frame) of each.
+        """
+        now_ms = self._neighbours.now_ms(now_ns)
+        hearings = self._neighbours.hearings()
+        self._talks = {key: talk for key, talk in self._talks.items() if key in hearings}
+        frames: list[tuple[bytes, bytes]] = []
+        for key, (hearing, agreement) in hearings.items():
+            talk = self._talk(key, hearing)
+            if hearing.agreement.is_in_force(now_ms):
+                talk.ended_ns = None
+            elif talk.ended_ns is None:
+                talk.ended_ns = now_ns
+            is_over = talk.ended_ns is not None and now_ns - talk.ended_ns > FAREWELL_NS
+            if not is_over and now_ns - talk.introduced_ns >= INTRODUCE_NS:
+                talk.introduced_ns = now_ns
+                frames.append((key, self._introduce(key, talk, agreement, now_ms)))
+            if hearing.may_be_told(now_ms):
+                frames += self._say(key, talk, hearing, now_ns)
+        return frames
+
+    def _introduce(self, key: bytes, talk: _Talk, agreement: bytes, now_ms: int) -> bytes:
+        own = self._trust.certificate_statement(self._node) or b""
+        gone = self._revoked_gateways()
+        said = Introduction(
+            self._neighbours.key, key, now_ms, tuple(self._trust.roots), own, tuple(gone[-REVOCATIONS_MAX:]), agreement
+        )
+        statement = sign(INTRODUCTION, said, self._public, lambda message: self._crypto.sign(self._seed, message))
+        self.counts["introductions"] += 1
+        return talk.lock.seal(self._public, key, self._life, self._next(), self._salt(SALT_BYTES), statement)
+
+    def _revoked_gateways(self) -> list[bytes]:
+        """Revocations that name a gateway: of other members a neighbour hears nothing, and needs not."""
+        statements = [statement for kind, statement in self._trust.statements() if kind == "revoke"]
+        if not statements:
+            return []
+        held = [read_certificate(one) for kind, one in self._trust.journalled() if kind in ("node", "seen")]
+        gateways = {certificate.node for certificate in held if ROLE in certificate.roles}
+        return [one for one in statements if gateways.intersection(_revocation(one).nodes)]
+
+    def _say(self, key: bytes, talk: _Talk, hearing: Hearing, now_ns: int) -> list[tuple[bytes, bytes]]:
+        claims = self._claims(key, now_ns)
+        shown = tuple(row.alias + bytes([row.is_working]) for row in claims)
+        if now_ns - talk.said_ns < (SAY_NS if shown == talk.said_claims else CHANGED_NS):
+            return []
+        talk.said_ns, talk.said_claims = now_ns, shown
+        now_ms = self._neighbours.now_ms(now_ns)
+        word = Word(self._neighbours.key, key, now_ms, self._places(key, now_ns), claims)
+        statement = sign(WORD, word, self._public, lambda message: self._crypto.sign(self._seed, message))
+        frames = []
+        for public in hearing.keys(now_ms):
+            pair = talk.pairs.get(public)
+            if pair is None:
+                pair = talk.pairs[public] = Pair(self._crypto, self._seed, public)
+            salt = self._salt(SALT_BYTES)
+            frames.append((key, pair.seal(Way.BESIDE, key, self._life, self._next(), salt, statement)))
+            self.counts["words"] += 1
+        return frames
+
+    def _places(self, key: bytes, now_ns: int) -> tuple[PlaceRow, ...]:
+        found: list[PlaceRow] = []
+        for node, one in sorted(self._scene.located().items()):
+            age_ms = max(0, now_ns - one.captured_ns) // 1_000_000
+            if age_ms > PLACE_AGE_MS or len(found) == PLACES_MAX:
+                continue
+            place = one.place
+            found.append(
+                PlaceRow(
+                    alias_of(self._neighbours.key, key, node), place.latitude_e7, place.longitude_e7,
+                    place.height_agl_cm, place.sigma_cm, age_ms,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def _claims(self, key: bytes, now_ns: int) -> tuple[ClaimRow, ...]:
+        plane, survey = self._neighbours.plane, self._neighbours.survey
+        if plane is None:
+            return ()
+        radius_cm = max(1, survey.claims.pitch_cm // 2)
+        found = []
+        for claim in survey.live(now_ns):
+            latitude, longitude = plane.to_wgs84(claim.east_cm / 100, claim.north_cm / 100)
+            where = (round(latitude * 1e7), round(longitude * 1e7))
+            alias = alias_of(self._neighbours.key, key, repr(where).encode())
+            found.append(ClaimRow(alias, *where, radius_cm, 0, CEILING_CM, claim.is_working, LEFT_MS))
+            if len(found) == CLAIMS_MAX:
+                break
+        return tuple(found)
+
+    # --- what is heard ------------------------------------------------------------------------------------------------
+
+    def hear(self, frame: bytes, now_ns: int) -> Bring | None:
+        """A frame came to a place of this swarm.
+
+        Args:
+            frame: Bytes from anybody.
+            now_ns: Monotonic clock.
+
+        Returns:
+            What the own node is to judge; None where it is nothing.
+        """
+        try:
+            head = read_head(frame)
+        except WireError:
+            return self._drop("malformed")
+        if head.swarm != self._neighbours.key or head.way not in (Way.BESIDE, Way.INTRODUCE):
+            return self._drop("malformed")
+        now_ms = self._neighbours.now_ms(now_ns)
+        hearings = {key: hearing for key, (hearing, _) in self._neighbours.hearings().items()}
+        key = next((key for key, one in hearings.items() if head.public_key in one.keys(now_ms)), None)
+        if key is None:
+            return self._meet(frame, head.way, hearings, now_ns)
+        talk = self._talk(key, hearings[key])
+        numbers = talk.numbers.setdefault(head.public_key, Numbers())
+        if numbers.is_copy(head.life, head.number):
+            return self._drop("copies")
+        if talk.allowance.pause_ms(now_ns):
+            return self._drop("over_quota")
+        statement = self._open(frame, head.way, head.public_key, talk)
+        if statement is None:
+            return self._drop("unopened")
+        talk.allowance.spend(len(frame))
+        numbers.add(head.life, head.number)
+        self.counts["taken"] += 1
+        return Bring(key, WORD if head.way is Way.BESIDE else INTRODUCTION, statement)
+
+    def _meet(self, frame: bytes, way: Way, hearings: Mapping[bytes, Hearing], now_ns: int) -> Bring | None:
+        """A key that no neighbour vouches for: only introductions are looked at, within one bucket of all strangers."""
+        if way is not Way.INTRODUCE or self._strangers.pause_ms(now_ns):
+            return self._drop("strangers")
+        self._strangers.spend(len(frame))
+        for key, hearing in hearings.items():
+            statement = self._talk(key, hearing).lock.open(frame)
+            if statement is not None:
+                return Bring(key, INTRODUCTION, statement)
+        return self._drop("unopened")
+
+    def _open(self, frame: bytes, way: Way, public: bytes, talk: _Talk) -> bytes | None:
+        if way is Way.INTRODUCE:
+            return talk.lock.open(frame)
+        try:
+            pair = talk.pairs.get(public)
+            if pair is None:
+                pair = talk.pairs[public] = Pair(self._crypto, self._seed, public)
+            return msgspec.msgpack.decode(pair.open(frame), type=bytes)
+        except (IdentityError, msgspec.MsgspecError):
+            return None
+
+    def _talk(self, key: bytes, hearing: Hearing) -> _Talk:
+        talk = self._talks.get(key)
+        if talk is None:
+            # Both come to it from the same four words, whoever speaks first.
+            own, other = hearing.own_root + hearing.own, hearing.agreement.root + key
+            secret = blake2b(min(own, other) + max(own, other), digest_size=32, person=b"swarmd-beside").digest()
+            talk = self._talks[key] = _Talk(Lock(self._crypto, secret))
+        keys = {one.public for one in hearing.gateways.values()}
+        for table in (talk.numbers, talk.pairs):
+            for public in [public for public in table if public not in keys]:
+                del table[public]
+        return talk
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _drop(self, name: str) -> Bring | None:
+        self.counts[name] += 1
+        return None
+
+
+def _revocation(statement: bytes) -> Revocation:
+    said = read_payload("revoke", decode_envelope(statement).payload)
+    assert isinstance(said, Revocation)
+    return said

@@ -1,0 +1,299 @@
+"""What one node holds of one neighbouring swarm, and what of it counts.
+
+Rules this file keeps:
+
+- Nothing counts that the neighbour's pinned root does not stand behind: roots follow one from the other from the pinned
+  one on, a certificate names the role gateway, a word bears the signature of such a gateway's key, and says that it is
+  for this swarm.
+- The neighbour's yes is an agreement about this swarm that an operator of its newest root has signed, of the highest
+  revision heard; one that has ended is a no.
+- Of words the later counts, at most one each `GAP_MS`; one that is older than `PAST_MS` when it comes, or of more than
+  `AHEAD_MS` to come, is refused. Whatever was said ends: a claim within `LEFT_MAX_MS`, a place within `PLACE_MAX_MS`.
+- Of its claims as many count as the own operators have agreed to, and as much space; the rest is counted and passed
+  over.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.federation.shares import ROLE
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.neighbours.words import (
+    AGREEMENT,
+    INTRODUCTION,
+    WORD,
+    Agreement,
+    ClaimRow,
+    Introduction,
+    PlaceRow,
+    Signed,
+    Word,
+    agreement_order,
+    read_agreement,
+    read_introduction,
+    read_word,
+)
+from swarmd_protocols.state.reviews import operators_of
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.trust import Trust
+
+AHEAD_MS = 10_000
+"""A word may be of so many milliseconds to come: two swarms' clocks differ by what no receiver has corrected."""
+PAST_MS = 60_000
+"""A word that is older when it comes says nothing of now: somebody kept it."""
+GAP_MS = 500
+"""Between two words that are taken: a flood costs two signature checks a second."""
+PLACE_MAX_MS = 60_000
+"""A place that is older is not shown: a drone has flown half a kilometre since."""
+CONSENT_MS = 60_000
+"""A neighbour that has said nothing for so long is told nothing: its yes is as old as its last word."""
+GATEWAYS_MAX = 4
+"""Gateways of one neighbour that are known at once; of more those heard longest ago go."""
+FOREIGN_MAX = 64
+"""Certificates after which what is known of a neighbour's trust is built anew: those of the gateways in use come again
+within seconds, and a neighbour that enrols without end fills nothing here."""
+
+
+@dataclass(slots=True)
+class Gateway:
+    """One of the neighbour's."""
+
+    public: bytes
+    introduction: bytes
+    """As it came last with something new in it, or was given later by another member."""
+    said_ms: int
+    """When it was made."""
+    mark: bytes
+    """Hash of what is in it, its time apart."""
+    heard_ms: int
+
+
+@dataclass(slots=True)
+class Hearing:
+    """One neighbour, at one node.
+
+    Attributes:
+        own: This swarm's key.
+        agreement: The own side's, which names the bounds.
+        crypto: Checks who signed.
+        own_root: Digest of the own fleet's first root, which the neighbour has to have pinned.
+        own_name: The own swarm's name.
+    """
+
+    own: bytes
+    own_root: bytes
+    own_name: str
+    agreement: Agreement
+    crypto: Crypto
+    trust: Trust | None = None
+    gateways: dict[NodeId, Gateway] = field(default_factory=dict)
+    consent: Agreement | None = None
+    """The neighbour's word about this swarm, of the highest revision: whether it is a yes is `agrees`'s to say."""
+    word: Word | None = None
+    statement: bytes = b""
+    """`word`, as it is passed on."""
+    counts: dict[str, int] = field(default_factory=lambda: {"words": 0, "refused": 0, "over_agreed": 0})
+    _consent_order: tuple[int, bytes] = (0, b"")
+    _certificates: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """The neighbour's."""
+        return self.agreement.key
+
+    # --- what counts --------------------------------------------------------------------------------------------------
+
+    def agrees(self, now_ms: int) -> bool:
+        """Whether both sides have said yes, and neither has ended it."""
+        return self.agreement.is_in_force(now_ms) and self.consent is not None and self.consent.is_in_force(now_ms)
+
+    def may_be_told(self, now_ms: int) -> bool:
+        """Whether the neighbour is told anything: both agree, and it is there to be heard."""
+        return self.agrees(now_ms) and now_ms - self.heard_ms <= CONSENT_MS
+
+    @property
+    def heard_ms(self) -> int:
+        """When the neighbour last said anything, by its own clock; 0 for never."""
+        heard = [one.heard_ms for one in self.gateways.values()]
+        return max([0 if self.word is None else self.word.at_ms, *heard])
+
+    def keys(self, now_ms: int) -> list[bytes]:
+        """Public keys of its gateways that are heard, and still certified."""
+        return [
+            one.public
+            for node, one in self.gateways.items()
+            if now_ms - one.heard_ms <= CONSENT_MS and self._is_gateway(one.public, node)
+        ]
+
+    def places(self, now_ms: int) -> Iterator[tuple[PlaceRow, int]]:
+        """Where its members are, and how old that is, milliseconds."""
+        word = self.word
+        if word is None or not self.agrees(now_ms):
+            return
+        for row in word.places:
+            age_ms = row.age_ms + max(0, now_ms - word.at_ms)
+            if age_ms <= PLACE_MAX_MS:
+                yield row, age_ms
+
+    def claims(self, now_ms: int) -> Iterator[tuple[ClaimRow, int]]:
+        """Its claims of space that count, and how long each stands yet, milliseconds."""
+        word = self.word
+        if word is None or not self.agrees(now_ms):
+            return
+        for row in self._agreed(word):
+            left_ms = row.left_ms - (now_ms - word.at_ms)
+            if left_ms > 0:
+                yield row, left_ms
+
+    def _agreed(self, word: Word) -> Iterator[ClaimRow]:
+        left_m2 = self.agreement.area_m2
+        for row in word.claims[: self.agreement.claims]:
+            if row.area_m2 > left_m2:
+                return
+            left_m2 -= row.area_m2
+            yield row
+
+    # --- what is said -------------------------------------------------------------------------------------------------
+
+    def introduce(self, statement: bytes, now_ms: int, *, given: bool = False) -> bool:
+        """A gateway shows its roots, its certificate and its operators' yes; whether that is news beyond its time.
+
+        Args:
+            statement: As the gateway signed it.
+            now_ms: Swarm time.
+            given: A member passed it on: then all are to hold the same one, the latest that was passed on.
+
+        Raises:
+            WireError: It is none.
+            IdentityError: The pinned root does not stand behind it, or it is for another swarm.
+        """
+        signed, said = read_introduction(statement)
+        if said.sender != self.key or said.to != self.own:
+            raise IdentityError("it is of another swarm, or for another")
+        if said.at_ms > now_ms + AHEAD_MS:
+            raise IdentityError(f"it is of {(said.at_ms - now_ms) / 1000:.0f} s to come: the two swarms' clocks differ")
+        node = node_id_of(signed.public)
+        known = self.gateways.get(node)
+        if known is not None and said.at_ms <= known.said_ms:
+            return False
+        if not signed.holds(INTRODUCTION, signed.public, self.crypto.verify):
+            raise IdentityError("it is not signed by the key that it bears")
+        mark = _mark_of(said)
+        if known is not None and known.mark == mark:
+            known.heard_ms = max(known.heard_ms, said.at_ms)
+            if given:
+                known.introduction, known.said_ms = statement, said.at_ms
+            return False
+        self._take_trust(said)
+        if not self._is_gateway(signed.public, node):
+            raise IdentityError("its certificate does not name the role gateway, or does not hold")
+        self._take_consent(said.consent)
+        self.gateways.pop(node, None)
+        self.gateways[node] = Gateway(signed.public, statement, said.at_ms, mark, said.at_ms)
+        while len(self.gateways) > GATEWAYS_MAX:
+            del self.gateways[min(self.gateways, key=lambda one: self.gateways[one].heard_ms)]
+        return True
+
+    def tell(self, statement: bytes, now_ms: int) -> bool:
+        """A word; whether it is newer than what is held.
+
+        Raises:
+            WireError: It is none.
+            IdentityError: No gateway of the neighbour has signed it, it is for another swarm, or of another time.
+        """
+        signed, word = read_word(statement)
+        if word.sender != self.key or word.to != self.own:
+            raise IdentityError("it is of another swarm, or for another")
+        if self.word is not None and word.at_ms < self.word.at_ms + GAP_MS:
+            return False
+        if not -AHEAD_MS <= now_ms - word.at_ms <= PAST_MS:
+            raise IdentityError(f"it is {(now_ms - word.at_ms) / 1000:.0f} s old: kept back, or the clocks differ")
+        node = node_id_of(signed.public)
+        if node not in self.gateways or not self._is_gateway(signed.public, node):
+            raise IdentityError("no gateway that was introduced has signed it")
+        if not signed.holds(WORD, signed.public, self.crypto.verify):
+            raise IdentityError("it is not signed by the key that it bears")
+        self.word, self.statement = word, statement
+        self.gateways[node].heard_ms = max(self.gateways[node].heard_ms, word.at_ms)
+        self.counts["words"] += 1
+        over = len(word.claims) - sum(1 for _ in self._agreed(word))
+        self.counts["over_agreed"] += over
+        return True
+
+    def _take_trust(self, said: Introduction) -> None:
+        """What it shows of its trust, held against the pinned root."""
+        if decode_envelope(said.roots[0]).digest != self.agreement.root:
+            raise IdentityError("its first root is not the one that is pinned")
+        if self.trust is None or self._certificates >= FOREIGN_MAX:
+            kept = [] if self.trust is None else self.trust.statements()
+            self.trust, self._certificates = Trust(self.agreement.other, [said.roots[0]], self.crypto), 0
+            for kind, statement in kept:
+                if kind in ("root", "revoke"):
+                    self.trust.add(kind, statement)
+        trust = self.trust
+        for root in said.roots[1:]:
+            trust.add("root", root)
+        for revocation in said.revocations:
+            trust.add("revoke", revocation)
+        trust.admit_certificate(said.certificate)
+        self._certificates += 1
+
+    def _take_consent(self, statement: bytes) -> None:
+        if not statement:
+            return
+        signed, said = read_agreement(statement)
+        order = agreement_order(signed, said)
+        if order <= self._consent_order:
+            return
+        trust = self.trust
+        is_ours = said.swarm == self.agreement.other and said.root == self.own_root and said.other == self.own_name
+        if trust is None or not is_ours or signed.public not in operators_of(trust.chain):
+            raise IdentityError("the consent that it shows is not about this swarm, or is of no operator")
+        if not signed.holds(AGREEMENT, signed.public, self.crypto.verify):
+            raise IdentityError("the consent that it shows does not hold")
+        self.consent, self._consent_order = said, order
+
+    def _is_gateway(self, public: bytes, node: NodeId) -> bool:
+        held = None if self.trust is None else self.trust.certified(node)
+        return held is not None and held.public_key == public and ROLE in held.roles
+
+
+def judged(
+    statements: Mapping[str, bytes],
+    swarm: str,
+    operators: frozenset[bytes],
+    verify: Callable[[bytes, bytes, bytes], bool],
+) -> dict[bytes, tuple[Signed, Agreement]]:
+    """Of agreements of the own side those that an operator has signed, by the neighbour's key; of two the greater.
+
+    Args:
+        statements: By any name.
+        swarm: The own swarm.
+        operators: Keys that speak for one.
+        verify: Checks a signature.
+    """
+    found: dict[bytes, tuple[Signed, Agreement]] = {}
+    for statement in statements.values():
+        try:
+            signed, said = read_agreement(statement)
+        except WireError:
+            continue
+        if said.swarm != swarm or signed.public not in operators:
+            continue
+        held = found.get(said.key)
+        if held is not None and agreement_order(*held) >= agreement_order(signed, said):
+            continue
+        if signed.holds(AGREEMENT, signed.public, verify):
+            found[said.key] = (signed, said)
+    return found
+
+
+def _mark_of(said: Introduction) -> bytes:
+    mark = blake2b(digest_size=16, person=b"swarmd-intro")
+    for part in (*said.roots, said.certificate, *said.revocations, said.consent):
+        mark.update(len(part).to_bytes(4, "little"))
+        mark.update(part)
+    return mark.digest()
