@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +14,9 @@ from swarmd.api import control
 from tests.support import skips
 from tests.support.daemons import Daemon, Start
 from tests.support.exclusive import own_domain
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell's background job ignores the signal, and so would every child that a test interrupts."""
@@ -81,6 +84,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for daemon in running:
         daemon.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A Chromium of the module's own."""
+    from tests.support.browser import chromium
+
+    with chromium() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")

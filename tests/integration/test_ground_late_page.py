@@ -1,7 +1,5 @@
 """The page of an observer that came late, in a real browser: what others wrote down, and what is missing."""
 
-import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,26 +11,15 @@ from swarmd.ground.fetched import FetchedPast
 from swarmd.ground.story import Story
 from swarmd.ground.view import Ground
 from swarmd_models.geo.positions import Plane
-from tests.support.browser import chromium, has, opened, text, until
-from tests.support.ground import CHROMIUM, NO_CHROMIUM, serving
+from tests.support.browser import has, opened, text, until
+from tests.support.ground import serving
+from tests.support.pages import PAGE_MARKS
 from tests.support.past_pages import BEGIN_S, Pages, flown
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright here (make setup-extras)"),
-    # Playwright's own loop and pipe to its driver, which it closes when the process ends.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with chromium() as one:
-        yield one
+pytestmark = PAGE_MARKS
 
 
 def test_the_page_shows_what_others_wrote_down_and_says_what_is_missing(tmp_path: Path, browser: "Browser") -> None:

@@ -1,6 +1,5 @@
 """The ground view's page in Chromium: honest about what it shows, usable without a mouse, and nobody else's tool."""
 
-import importlib.util
 import json
 import time
 from collections.abc import Iterator
@@ -14,12 +13,10 @@ pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[
 
 from swarmd.ground.rows import Alert, Event, Signed
 from swarmd.ground.view import prepares_nothing
-from tests.support.browser import chromium, has, opened, picture, text, until
+from tests.support.browser import has, opened, picture, text, until
 from tests.support.daemons import wait_for
 from tests.support.exclusive import own_port
 from tests.support.ground import (
-    CHROMIUM,
-    NO_CHROMIUM,
     Served,
     fill,
     member,
@@ -31,18 +28,13 @@ from tests.support.ground import (
     thing,
     vote,
 )
+from tests.support.pages import PAGE_MARKS, heard, put
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright here (make setup-extras)"),
-    # Playwright's own loop and pipe to its driver, which it closes when the process ends.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = PAGE_MARKS
 OUT = ROOT / "out" / "ui"
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 EVIL = (
@@ -56,36 +48,10 @@ EVIL = (
 )
 
 
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with chromium() as one:
-        yield one
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path) as one:
         yield one
-
-
-def put(served: Served, kind: str, row: Any) -> None:
-    served.do(lambda ground: ground.picture.put(kind, row, time.time()))
-
-
-def tick(served: Served, number: int) -> None:
-    """The four drones are somewhere else."""
-
-    def move(ground: Any) -> None:
-        for drone in range(4):
-            place = position(drone, 10.0 * drone + number % 50, 1.0 * (number % 40), time.time())
-            ground.picture.put("position", place, time.time())
-
-    served.do(move)
-
-
-def heard(page: "Page") -> None:
-    has(page, "receiving")
-    until(page, "document.querySelector('[aria-posinset]')", "the first rows")
 
 
 def test_the_page_shows_what_is_known_and_asks_nobody_else(served: Served, browser: "Browser") -> None:

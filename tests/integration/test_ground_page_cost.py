@@ -1,19 +1,16 @@
 """What the ground view's page costs a browser: elements, paint, heap, streams."""
 
-import importlib.util
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
-from tests.support.browser import chromium, has, heap_bytes, opened, picture, renderer_cpu_s, until
+from tests.support.browser import has, heap_bytes, opened, picture, renderer_cpu_s, until
 from tests.support.ground import (
-    CHROMIUM,
-    NO_CHROMIUM,
     Served,
     member,
     node_id,
@@ -21,52 +18,21 @@ from tests.support.ground import (
     serving,
     site,
 )
+from tests.support.pages import PAGE_MARKS, heard, put, tick
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright here (make setup-extras)"),
-    # Playwright's own loop and pipe to its driver, which it closes when the process ends.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = PAGE_MARKS
 
 OUT = ROOT / "out" / "ui"
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path) as one:
         yield one
-
-
-def put(served: Served, kind: str, row: Any) -> None:
-    served.do(lambda ground: ground.picture.put(kind, row, time.time()))
-
-
-def tick(served: Served, number: int) -> None:
-    """The four drones are somewhere else."""
-
-    def move(ground: Any) -> None:
-        for drone in range(4):
-            place = position(drone, 10.0 * drone + number % 50, 1.0 * (number % 40), time.time())
-            ground.picture.put("position", place, time.time())
-
-    served.do(move)
-
-
-def heard(page: "Page") -> None:
-    has(page, "receiving")
-    until(page, "document.querySelector('[aria-posinset]')", "the first rows")
 
 
 def test_a_thousand_objects_are_a_short_list_of_elements(tmp_path: Path, browser: "Browser") -> None:

@@ -1,7 +1,6 @@
 """Reviewing in the page beside real daemons: a key that never leaves the browser, named in a root; the keyboard."""
 
 import base64
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,28 +15,16 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.trust.envelopes import sign_statement
 from tests.integration.test_ground_operators import PLACE
 from tests.integration.test_ground_swarm import GroundProcess
-from tests.support.browser import chromium, has, opened, picture, text, until
+from tests.support.browser import has, opened, picture, text, until
 from tests.support.daemons import Daemon, wait_for
-from tests.support.ground import CHROMIUM, NO_CHROMIUM
+from tests.support.pages import PAGE_MARKS
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright here (make setup-extras)"),
-    # Playwright's own loop and pipe to its driver, which it closes when the process ends.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = PAGE_MARKS
 OUT = ROOT / "out" / "ui"
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture

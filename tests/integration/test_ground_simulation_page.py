@@ -1,6 +1,5 @@
 """A simulation of 200 drones on the page: computed, recorded and shown by one command, and any second of it."""
 
-import importlib.util
 import json
 import re
 import signal
@@ -14,21 +13,15 @@ import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
-from tests.support.browser import chromium, has, opened, picture, text, until
+from tests.support.browser import has, opened, picture, text, until
 from tests.support.daemons import wait_for
-from tests.support.ground import CHROMIUM, NO_CHROMIUM
+from tests.support.pages import PAGE_MARKS
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright here (make setup-extras)"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [*PAGE_MARKS, pytest.mark.timeout(600)]
 DRONES, SECONDS = 200, 6
 """Virtual seconds: half of what they cost is the meeting of two hundred."""
 SCENARIO = f"""
@@ -70,12 +63,6 @@ def page_of_200(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         if process.poll() is None:
             process.kill()
             process.wait(60)
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with chromium() as one:
-        yield one
 
 
 def get(url: str) -> Any:
