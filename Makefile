@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -140,6 +140,9 @@ bench-sim-compiled: setup  ## the same with protocols and simulator compiled by 
 bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
 	.venv-bench/bin/python -m tests.bench.bench_release $(ARGS)
 
+bench-tracking: .venv-judges/.done  ## the tracker beside ByteTrack, OC-SORT and SORT, by HOTA and IDF1 (ARGS="--mot FOLDER")
+	PYTHONPATH=.:models .venv-judges/bin/python -W ignore -m tests.bench.bench_tracking $(ARGS)
+
 bench-scale: setup  ## what a device pays as its swarm grows (ARGS="--nodes 20 50 100 200 500 --out docs/performance")
 	$(PY) -m tests.bench.bench_scale $(ARGS)
 
@@ -183,6 +186,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml $(UV) -o requirements/base.lock
 	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra ground --extra otel --extra onnx --extra openvino --extra grpc $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
+	uv pip compile requirements/judges.in $(UV) -o requirements/judges.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
@@ -201,6 +205,11 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv-judges/.done: requirements/judges.lock
+	test -x .venv-judges/bin/python || python3 -m venv .venv-judges
+	.venv-judges/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/judges.lock
 	touch $@
 
 .venv-fuzz/.done: requirements/all.lock requirements/fuzz.lock pyproject.toml

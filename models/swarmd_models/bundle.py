@@ -1,8 +1,7 @@
 """A model with everything needed to use it: the bundle, a TOML file beside the model, or a bare `.tflite` or `.onnx`.
 
 All problems of a TOML are reported at once. Paths in it are relative to it and cannot leave its folder; digests are
-checked on load. What only the runtime knows (tensor shapes) is checked in `recognise.py`, which also finds out how a
-bare model is to be decoded.
+checked on load. What only the runtime knows (shapes), and how a bare model is decoded, `recognise.py` finds out.
 """
 
 import tomllib
@@ -15,6 +14,7 @@ from swarmd_models.bundle_digest import digest_of_bare, digest_of_bundle
 from swarmd_models.bundle_files import checked_file, inside
 from swarmd_models.errors import ArtefactError
 from swarmd_models.model_notes import ModelNotes, notes_of
+from swarmd_models.motion import MOVING_LOST_MS, STILL_LOST_MS
 from swarmd_models.onnx_file import read_onnx
 from swarmd_models.operating_point import Curve, read_curve
 from swarmd_models.texts import TextRule, read_text_rule
@@ -27,7 +27,7 @@ DECODERS = ("ssd", "anchor_free", "yolo", "classifier", "text")
 HEADS = ("auto", "v8", "v5", "v6", "yolox", "obb", "pose", "end2end")
 """What `decode.head` may name of the YOLO family (`decoders/yolo_heads.py`)."""
 NEVER = 2.0
-"""A threshold that no score reaches: of classes that nobody asked for."""
+"""A threshold that no score reaches."""
 MODEL_SUFFIXES = (".tflite", ".onnx")
 ZOO = Path(__file__).parent / "zoo"
 DEFAULT_MODEL = "zoo:small-320"
@@ -138,7 +138,7 @@ class TrackRule:
     """What the model's things are like to a tracker."""
 
     min_hits: int = 2
-    lost_ms: int = 700
+    lost_ms: int = MOVING_LOST_MS
     static: bool = False
     ground_point: str = "centre"
     """"centre" of the box (flat things) or its "bottom" (standing ones)."""
@@ -480,10 +480,10 @@ def _calibration(table: TomlReader, classes: int) -> Calibration:
 
 def _track_rule(table: TomlReader) -> TrackRule:
     return TrackRule(
-        table.integer("min_hits", 2, 1, 100),
-        table.integer("lost_ms", 700, 1, 600_000),
-        table.boolean("static", False),
-        table.choice("ground_point", ("centre", "bottom"), "centre"),
+        static=(is_static := table.boolean("static", False)),
+        min_hits=table.integer("min_hits", 2, 1, 100),
+        lost_ms=table.integer("lost_ms", STILL_LOST_MS if is_static else MOVING_LOST_MS, 1, 600_000),
+        ground_point=table.choice("ground_point", ("centre", "bottom"), "centre"),
     )
 
 

@@ -2,7 +2,7 @@
 
 With a usable pose, a track remembers its place on the ground and is looked for where that place must appear in the new
 frame, so a camera that moves a whole module between two frames does not take one module for its neighbour. Without a
-pose, boxes are carried on by their own motion. Lifetimes are in time, not in frames.
+pose, boxes are carried on by their own motion and the camera's. Lifetimes are in time, not in frames.
 
 Rules:
 - A detection belongs to at most one track and a track to at most one detection a frame.
@@ -21,6 +21,7 @@ from swarmd_models.association import Box, centre_distance, common_shift, iou, m
 from swarmd_models.bundle import TrackRule
 from swarmd_models.geo.geolocate import GroundFix, Intrinsics, is_usable
 from swarmd_models.geo.place import Place, first_place, moved, refined
+from swarmd_models.motion import Motion, sway
 from swarmd_models.types import Detection, Pose, TrackEvent
 
 MAX_TRACKS = 1000
@@ -29,8 +30,10 @@ GROUND_GATE = 0.5
 """Boxes: half-way to a neighbour that touches."""
 PIXEL_GATE = 0.8
 """Boxes between two centres that may still be one thing, where no pose helps."""
-MIN_IOU = 0.15
+MIN_IOU = 0.05
 """Overlap that alone makes two boxes candidates for one thing."""
+AGE_COST = 0.3
+"""Boxes of misfit that a second out of sight counts for: who was just seen goes before who has been away."""
 DOUBLE_IOU = 0.8
 """Overlap above which two detections of one frame are one thing seen twice."""
 STRANGER_IOU = 0.5
@@ -39,8 +42,6 @@ SHIFT_SIGMAS = 4.0
 """Standard deviations of attitude that a whole scene may have shifted by."""
 MIN_WITNESSES = 3
 """Things that must agree on a common shift: two could be chance."""
-_VELOCITY_SHARE = 0.5
-"""Weight of the newest measured velocity in the kept one."""
 _BORDER_PX = 2.0
 """Pixels from the edge within which a box is cut off."""
 _CUT_SHARE = 0.3
@@ -67,8 +68,8 @@ class _Track:
     track_id: int = 0
     """0 until confirmed."""
     told_ns: int = 0
-    velocity: tuple[float, float] = (0.0, 0.0)
-    """Pixels a nanosecond, for frames without a pose."""
+    motion: Motion | None = None
+    """For frames without a pose; None before the first sight."""
     place: Place | None = None
     predicted: Box | None = None
     """In the frame at hand; None when it must lie outside."""
@@ -93,6 +94,8 @@ class Tracker:
         self._update_interval_ns = update_interval_ns
         self._tracks: list[_Track] = []
         self._next_id = first_id
+        self._last_ns = 0
+        """Time of the last frame."""
 
     @property
     def live_count(self) -> int:
@@ -132,7 +135,8 @@ class Tracker:
         for track in self._tracks:
             self._predict(track, captured_ns, view)
         seen = _without_doubles(detections, self._rule.static)
-        pairs = self._associate([detections[index] for index in seen], view)
+        pairs = self._associate([detections[index] for index in seen], captured_ns, view)
+        self._carry(pairs, [detections[index] for index in seen], captured_ns)
         taken = set()
         for track_index, position in pairs:
             index = seen[position]
@@ -157,10 +161,7 @@ class Tracker:
             track.is_by_ground = True
             track.predicted = None if found is None else self._box_at(track, found, view.intrinsics)
             return
-        dt = captured_ns - track.seen_ns
-        x1, y1, x2, y2 = track.box
-        dx, dy = track.velocity[0] * dt, track.velocity[1] * dt
-        track.predicted = (x1 + dx, y1 + dy, x2 + dx, y2 + dy)
+        track.predicted = track.box if track.motion is None else track.motion.box_at(captured_ns)
 
     def _box_at(self, track: _Track, found: tuple[float, float, float], intrinsics: Intrinsics) -> Box | None:
         """The box around a projected ground point; None when all of it lies outside of the frame."""
@@ -173,7 +174,7 @@ class Tracker:
         is_seen = x2 > 0.0 and y2 > 0.0 and x1 < intrinsics.width and y1 < intrinsics.height
         return (x1, y1, x2, y2) if is_seen else None
 
-    def _associate(self, detections: list[Detection], view: View | None) -> list[tuple[int, int]]:
+    def _associate(self, detections: list[Detection], captured_ns: int, view: View | None) -> list[tuple[int, int]]:
         boxes = [detection.whole_box or detection.box for detection in detections]
         ground = [t.predicted for t in self._tracks if t.is_by_ground and t.predicted is not None]
         dx = dy = 0.0
@@ -186,11 +187,27 @@ class Tracker:
                 continue
             x1, y1, x2, y2 = track.predicted
             expected = (x1 + dx, y1 + dy, x2 + dx, y2 + dy) if track.is_by_ground else track.predicted
+            age = 0.0 if track.is_by_ground and self._rule.static else AGE_COST * (captured_ns - track.seen_ns) / 1e9
             for j, detection in enumerate(detections):
-                cost = self._cost(track, expected, boxes[j], detection.class_index)
+                cost = self._cost(track, expected, boxes[j], detection.class_index) + age
                 if cost < math.inf:
                     costs.append((cost, i, j))
         return match(costs)
+
+    def _carry(self, pairs: list[tuple[int, int]], detections: list[Detection], captured_ns: int) -> None:
+        """Where all that is followed by its motion alone is off by the same, the camera moved, and all with it."""
+        offs = []
+        for track_index, position in pairs:
+            motion = self._tracks[track_index].motion
+            if motion is not None and not self._tracks[track_index].is_by_ground:
+                detection = detections[position]
+                offs.append(motion.off_from(detection.whole_box or detection.box, captured_ns))
+        frame_ns, self._last_ns = captured_ns - self._last_ns, captured_ns
+        dx, dy = sway(offs)
+        if dx or dy:
+            for track in self._tracks:
+                if track.motion is not None and not track.is_by_ground:
+                    track.motion.carry(dx, dy, captured_ns, frame_ns)
 
     def _cost(self, track: _Track, expected: Box, box: Box, class_index: int) -> float:
         """0 for a perfect fit, infinity for an impossible one."""
@@ -219,13 +236,16 @@ class Tracker:
     def _absorb(
         self, track: _Track, detection: Detection, fix: GroundFix | None, captured_ns: int, view: View | None
     ) -> None:
-        if track.hits and captured_ns > track.seen_ns:
-            _learn_velocity(track, detection.box, captured_ns)
+        whole = detection.whole_box or detection.box
+        if track.motion is None:
+            track.motion = Motion.begin(whole, captured_ns)
+        else:
+            track.motion.take(whole, captured_ns)
         if fix is not None and view is not None:
             self._settle(track, detection, fix, captured_ns, view)
         elif not self._rule.static:
             track.place = None  # A mover's old place is no place.
-        x1, y1, x2, y2 = detection.whole_box or detection.box
+        x1, y1, x2, y2 = whole
         track.size = (x2 - x1, y2 - y1)
         track.box, track.seen_ns, track.hits = detection.box, captured_ns, track.hits + 1
         total, best, _ = track.votes.get(detection.class_index, (0.0, 0.0, ""))
@@ -287,15 +307,6 @@ def _without_doubles(detections: Sequence[Detection], is_static: bool) -> list[i
         if not is_double:
             kept.append(index)
     return kept
-
-
-def _learn_velocity(track: _Track, box: Box, captured_ns: int) -> None:
-    dt = captured_ns - track.seen_ns
-    old = track.box
-    dx, dy = (box[0] + box[2] - old[0] - old[2]) / 2 / dt, (box[1] + box[3] - old[1] - old[3]) / 2 / dt
-    share = 1.0 if track.hits == 1 else _VELOCITY_SHARE
-    vx, vy = track.velocity
-    track.velocity = (vx + share * (dx - vx), vy + share * (dy - vy))
 
 
 def _is_cut(detection: Detection, intrinsics: Intrinsics) -> bool:

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_models.association import iou, match
+from swarmd_models.association import Box, iou, match
 from swarmd_models.backends.base import TensorSpec
 from swarmd_models.bundle import InputRule, TrackRule
 from swarmd_models.geo.geolocate import Intrinsics, ground_to_pixel, pixel_to_ground
 from swarmd_models.geo.place import inverse
 from swarmd_models.geo.poses import make_pose
+from swarmd_models.motion import Motion
 from swarmd_models.preprocess import Preprocessor
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, TrackEvent
@@ -74,6 +75,19 @@ def test_a_match_is_one_to_one(costs: list[tuple[float, int, int]]) -> None:
     pairs = match(costs)
     assert len({row for row, _ in pairs}) == len(pairs) == len({column for _, column in pairs})
     assert set(pairs) <= {(row, column) for _, row, column in costs}
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * 10**9), boxes, st.floats(-500, 500)), min_size=1, max_size=30))
+def test_a_motion_stays_finite_and_its_covariance_one(sights: list[tuple[int, Box, float]]) -> None:
+    motion, now = Motion.begin(sights[0][1], 0), 0
+    for after_ns, box, swung in sights:
+        now += after_ns
+        motion.carry(swung, -swung, now, after_ns)
+        motion.take(box, now)
+        assert all(math.isfinite(value) for value in motion.box_at(now + 10**9))
+        scale = motion.place_var * motion.speed_var
+        assert motion.place_var >= 0 <= motion.speed_var
+        assert motion.cross_var**2 <= scale * (1 + 1e-6) + 1e-9
 
 
 detections = st.builds(lambda c, s, b: Detection(c, f"c{c}", s, b), st.integers(0, 3), st.floats(0.01, 1), boxes)
