@@ -93,8 +93,25 @@ def test_the_child_makes_the_same(made: dict[str, bytes], gentle: bytes) -> None
 
 
 TAKEN_OVER = """
-import os, resource, socket, sys
+import ctypes, mmap, os, resource, socket, sys
 from swarmd.release.delta import child, codec
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+def asked(call, *arguments):
+    if call(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+JAILED = (
+    ("signal", lambda: os.kill(os.getppid(), 0)),
+    ("memory of another", lambda: asked(libc.process_vm_readv, os.getppid(), None, 0, None, 0, 0)),
+    ("another's registers", lambda: asked(libc.ptrace, 0x4206, os.getppid(), 0, 0)),
+    ("removal", lambda: os.unlink(sys.argv[1] + "/base")),
+    ("folder", lambda: os.mkdir(sys.argv[1] + "/folder")),
+    ("fork", lambda: os.fork() or os._exit(0)),
+    ("program", lambda: os.execv(sys.executable, [sys.executable, "-c", ""])),
+    ("code", lambda: mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)),
+) if sys.argv[2:] else ()
 
 def evil(old, delta, size):
     found = []
@@ -103,13 +120,18 @@ def evil(old, delta, size):
         ("new file", lambda: os.open(sys.argv[1] + "/left", os.O_CREAT | os.O_WRONLY)),
         ("socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
         ("pipe", os.pipe),
+        *JAILED,
     ):
         try:
             attempt()
             found.append(name)
         except OSError:
             pass
-    found.append(f"{resource.getrlimit(resource.RLIMIT_NPROC)[0]} processes")
+    try:
+        found.append(f"{resource.getrlimit(resource.RLIMIT_NPROC)[0]} processes")
+    except OSError:
+        found.append("0 processes")  # Nor is anybody told or given limits.
+    bytearray(8 << 20)  # Memory is there.
     return ",".join(found).encode()
 
 codec.apply_delta = evil
@@ -118,10 +140,13 @@ sys.exit(child.main([base, patch, out, "1000", "67108864", "10"]))
 """
 
 
-def what_a_taken_over_decoder_may(folder: Path, script: str = TAKEN_OVER) -> bytes:
+FREE = "\nfrom swarmd.release.delta import jail\njail.shut_in = bool"
+
+
+def what_a_taken_over_decoder_may(folder: Path, script: str = TAKEN_OVER, *more: str) -> bytes:
     for name in ("base", "delta"):
         (folder / name).write_bytes(b"bytes")
-    subprocess.run([sys.executable, "-c", script, str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(folder), *more], check=True, timeout=60)
     return (folder / "out").read_bytes()
 
 
@@ -130,8 +155,33 @@ def test_whoever_takes_a_decoder_over_opens_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "left").exists()
 
 
+def takes_filters() -> bool:
+    """Whether the kernel, and what this runs in, let a process shut itself in."""
+    code = "import sys; from swarmd.release.delta import jail; sys.exit(not jail.shut_in())"
+    return subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.skipif(not takes_filters(), reason="no seccomp filters here")
+def test_whoever_takes_a_decoder_over_reaches_nobody(tmp_path: Path) -> None:
+    """Signals, memory, registers of others, files by their names, other programs and made code, as root too."""
+    assert what_a_taken_over_decoder_may(tmp_path, TAKEN_OVER, "jailed") == b"0 processes"
+    assert (tmp_path / "base").exists()
+
+
+def test_a_decoder_that_is_not_shut_in_is_found(tmp_path: Path) -> None:
+    script = TAKEN_OVER.replace("codec.apply_delta = evil", "codec.apply_delta = evil" + FREE)
+    for name in ("program", "fork"):  # They would not come back.
+        script = script.replace(f'("{name}", lambda: ', f'("{name}", lambda: 1 / 0 and ')
+    script = script.replace("except OSError", "except (OSError, ZeroDivisionError)")
+    assert {b"signal", b"removal", b"folder", b"code"} <= set(
+        what_a_taken_over_decoder_may(tmp_path, script, "jailed").split(b",")
+    )
+
+
 def test_a_decoder_that_may_open_files_is_found(tmp_path: Path) -> None:
-    script = TAKEN_OVER.replace("codec.apply_delta = evil", "codec.apply_delta = evil\nresource.RLIMIT_NOFILE = 4")
+    script = TAKEN_OVER.replace(
+        "codec.apply_delta = evil", "codec.apply_delta = evil\nresource.RLIMIT_NOFILE = 4" + FREE
+    )
     assert b"socket" in what_a_taken_over_decoder_may(tmp_path, script)
 
 

@@ -3,8 +3,9 @@
 Parent: `apply_in_child(old, delta, …)`. Child: `python -m swarmd.release.delta.child BASE DELTA OUT LIMITS`. A bomb, a
 loop or a crash ends the child; the parent sees a `DeltaError` and fetches the full chunks instead. What comes out is
 hashed by the parent; nothing else counts. Before the child looks at the delta it has opened all it needs, and from then
-on it can open no file and no socket and, unless it is root's, start no process: whoever takes a decoder over has the
-bytes of one model, and a pipe that says why it failed.
+on it can open no file and no socket and, unless it is root's, start no process; nor, where the kernel takes a filter
+(`jail.py`), start one as root, signal another, look into one, or touch a file by its name. Whoever takes a decoder over
+has the bytes of one model, and a pipe that says why it failed.
 """
 
 import contextlib
@@ -81,6 +82,7 @@ def _environment() -> dict[str, str]:
 def main(arguments: list[str]) -> int:
     """The child: limits first, then decode."""
     base, patch, out, out_bytes, memory_bytes, cpu_s = arguments
+    from swarmd.release.delta import jail
     from swarmd.release.delta.codec import apply_delta  # Imports count against no limit of the delta's.
 
     size = int(out_bytes)
@@ -94,6 +96,7 @@ def main(arguments: list[str]) -> int:
         old, delta = Path(base).read_bytes(), Path(patch).read_bytes()
         with open(out, "wb") as made:
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+            jail.shut_in()
             made.write(apply_delta(old, delta, size))
     except MemoryError:
         print("the delta wants more memory than it may have", file=sys.stderr)  # noqa: T201  # To the parent.
