@@ -50,6 +50,8 @@ _RARELY = 5
 """Of so many seconds, far members are asked in one where beacons are heard."""
 _IN_REACH_NS = 3 * _S
 """Whose beacon or frame came within so long is in reach, nanoseconds: of three beacons one comes through."""
+_HEARD_NS = 1_500_000_000
+"""Who was heard so lately, nanoseconds, when the last chain to it breaks is asked, and not at its next beacon."""
 _OUT_OF_REACH_FEW = 1
 """So many members out of reach are too few for a mesh: a full view asks others about them. Where one is enough to make
 a mesh, it is too many."""
@@ -213,13 +215,37 @@ class MeshView(FullView):
     def on_beacon(self, message: Beacon, source: Address) -> None:
         """See `View.on_beacon`."""
         member = self.near.on_beacon(message, source)
-        if member is not None and self._is_wanted(member) and self.near.may_ask(member):
-            self._prober.ping_once(member)
+        if member is not None:
+            self._consider(member)
 
     def hears_far(self, member: Member) -> None:
         """See `View.hears_far`: it may be near."""
-        if member.status != STATUS_LEFT and self._is_wanted(member):
+        if member.status != STATUS_LEFT and len(self.core.table.reachable) < NEAR_MAX:
             self._prober.ping_once(member)
+        elif member.status != STATUS_LEFT:
+            self._consider(member)
+
+    def _consider(self, member: Member) -> None:
+        """A member is in reach: it is asked at once by who has few near or is named by it, by others in turn."""
+        if not self._is_wanted(member):
+            return
+        if len(self.core.table.reachable) < NEAR_MAX or self._is_named_by(member):
+            self._ask(member)
+        else:
+            self.near.in_turn(member, self._ask_in_turn)
+
+    def _is_named_by(self, member: Member) -> bool:
+        return self.core.own.node[:KEY_BYTES] in self.reports.heard.get(member.node, {})
+
+    def _ask(self, member: Member) -> bool:
+        if member.where >= 0 or not self._is_wanted(member) or not self.near.may_ask(member):
+            return False
+        self._prober.ping_once(member)
+        return True
+
+    def _ask_in_turn(self, member: Member) -> None:
+        if self._ask(member):
+            self.near.leads.add(member.node)
 
     def _is_wanted(self, member: Member) -> bool:
         """Of many that are heard, a few are near; but who is not reached otherwise always may be."""
@@ -229,7 +255,12 @@ class MeshView(FullView):
     def answered(self, member: Member) -> None:
         """See `View.answered`."""
         self.near.answered(member)
-        if member.where < 0 and self._is_wanted(member) and self.near.gain(member):
+        if member.where >= 0 or not self._is_wanted(member):
+            return
+        is_turn = member.node in self.near.leads or self._is_named_by(member)
+        if len(self.core.table.reachable) >= NEAR_MAX and not is_turn:
+            self._consider(member)
+        elif self.near.gain(member):
             self._prober.welcome(member)
             self.reports.soon(lost=member.node[:KEY_BYTES] not in self.routes.costs)
             self._reach_soon()
@@ -287,6 +318,8 @@ class MeshView(FullView):
             if member.node[:KEY_BYTES] in self.routes.costs:
                 self._is_reached(member)
             elif not member.unheard and not member.failed and member.node not in self._unreached:
+                if self.near.seems_in_reach(member, _HEARD_NS):
+                    self._consider(member)
                 if core.now_ns - self._begun_ns >= _BEGIN_NS:
                     member.suspected = True
                     self._judge.evaluate(member, "no chain of reports leads to it")
@@ -295,6 +328,7 @@ class MeshView(FullView):
                 self._weigh_again(member)
 
     def _is_reached(self, member: Member) -> None:
+        self.near.leads.discard(member.node)
         self._unreached.pop(member.node, None)
         self._cut_off.discard(member.node)
         if member.unheard:

@@ -27,7 +27,11 @@ _RECAST_NS, _ECHOES = 10 * _MS, 3
 have said the same by then: in a hall eight say it to each. Who misses it is found by the digest. Ni and others, "The
 broadcast storm problem" (1999): the third echo adds no more than a twentieth of the area. It is so long for each near
 one beyond those three: in a hall of fifty, eight near ones stand for thirty that hear it and wait as well, and whose
-casts take the air 10 ms (8 kB/s a node with five times as long, 22 with once)."""
+casts take the air 10 ms (8 kB/s a node with five times as long, 22 with once). Where near ones answer later than
+that, the air is full and the echoes wait in queues: as long as half of them take to answer is what 10 ms stand for, so
+that less is passed on as it fills."""
+_RECAST_MAX_NS = 200 * _MS
+"""What 10 ms stand for at most, nanoseconds."""
 _NONCES_MAX = 16
 """Casts of one report that are told apart: twice as many as are near in a hall."""
 _CASTS_PER_S = 100
@@ -57,6 +61,10 @@ class NearReports:
         """Their sequences: a report of broken links that is newer says that the author's view is full again."""
         self._echoes: dict[bytes, int] = {}
         """Whose report waits to be passed on, and how many near ones have said it again since."""
+        self._due: dict[bytes, tuple[Member, bytes]] = {}
+        """Reports to be passed on as soon as what this node passed on last has had its time."""
+        self._air_ns = 0
+        """When that is."""
         self._nonces: dict[bytes, set[bytes]] = {}
         """Of the casts in which each author's last report came."""
         self.hears_all: set[bytes] = set()
@@ -162,31 +170,71 @@ class NearReports:
             self._say_at_once(reporter.node, encoded)
             return
         self._echoes[reporter.node] = 0
-        due_ns = core.now_ns + int(_RECAST_NS * (len(core.table.reachable) - _ECHOES) * core.rng.random())
-        core.scheduler.at(due_ns, self._recast, (reporter, encoded))
+        core.scheduler.at(core.now_ns + int(self._window_ns() * core.rng.random()), self._recast, (reporter, encoded))
 
-    def _say_at_once(self, node: bytes, encoded: bytes, *, rides: bool = True) -> None:
+    def _window_ns(self) -> int:
+        """How long others have to pass on what this node would: within so long one of each `_ECHOES` of them has."""
+        trips = sorted(member.link.rtt_ns for member in self.core.table.reachable)
+        wait_ns = min(trips[3 * len(trips) // 4] // 2, _RECAST_MAX_NS) if trips else 0
+        return max(_RECAST_NS, wait_ns) * max(1, len(trips) - _ECHOES)
+
+    def _say_at_once(self, node: bytes, encoded: bytes) -> None:
         """Cast where this transport casts, and is heard to; otherwise push to each near one.
 
-        A cast that some may have missed rides in probes too, unless another has cast the same (`rides`).
+        A cast that some may have missed rides in probes too.
         """
         casts = self.casts()
         if casts:
             self.core.port.cast(encoded)
-        if rides or not casts:
-            self.core.spread(("links", node), encoded, VERDICT, urgent=not casts)
+        self.core.spread(("links", node), encoded, VERDICT, urgent=not casts)
 
     def _recast(self, held: tuple[Member, bytes]) -> None:
+        """It is due; of many that are, each waits until others have had time to say the one before."""
         reporter, encoded = held
-        core = self.core
         if reporter.report.links_encoded != encoded:
             return  # A newer one waits by itself.
-        echoes = self._echoes.pop(reporter.node, _ECHOES)
-        if echoes >= _ECHOES:
-            core.counters["near_recasts_spared"] += 1
+        if not self.casts():
+            if self._is_wanted(reporter.node):
+                self._echoes.pop(reporter.node)
+                self._say_at_once(reporter.node, encoded)
             return
-        core.counters["near_recasts"] += 1
-        self._say_at_once(reporter.node, encoded, rides=not echoes)
+        self._due[reporter.node] = held
+        if len(self._due) == 1:
+            self.core.scheduler.at(max(self.core.now_ns, self._air_ns), self._recast_next)
+
+    def _recast_next(self, _: object) -> None:
+        core = self.core
+        while self._due and core.now_ns >= self._air_ns:
+            node = next(iter(self._due))
+            reporter, encoded = self._due.pop(node)
+            if reporter.report.links_encoded != encoded or not self._is_wanted(node):
+                continue
+            core.counters["near_recasts"] += 1
+            core.port.cast(encoded)
+            window_ns = self._window_ns()
+            if self._echoes[node]:
+                del self._echoes[node]
+            else:
+                core.scheduler.at(core.now_ns + 2 * window_ns, self._ride, (reporter, encoded))
+            self._air_ns = core.now_ns + window_ns // _ECHOES
+            if self._due:
+                core.scheduler.at(self._air_ns, self._recast_next)
+            return
+
+    def _is_wanted(self, node: bytes) -> bool:
+        """Whether few have passed on what a member reported."""
+        if self._echoes.get(node, _ECHOES) < _ECHOES:
+            return True
+        self._echoes.pop(node, None)
+        self.core.counters["near_recasts_spared"] += 1
+        return False
+
+    def _ride(self, held: tuple[Member, bytes]) -> None:
+        """What nobody else has cast, before this node or after it, rides in probes too: few may have heard it."""
+        reporter, encoded = held
+        if reporter.report.links_encoded == encoded and not self._echoes.pop(reporter.node, 1):
+            self.core.counters["near_rides"] += 1
+            self.core.spread(("links", reporter.node), encoded, VERDICT, urgent=False)
 
     def is_of_this_life(self, member: Member) -> bool:
         """Whether a member has reported since it began its life."""
@@ -200,5 +248,6 @@ class NearReports:
         self.gone.pop(node, None)
         self._numbers.pop(node, None)
         self._echoes.pop(node, None)
+        self._due.pop(node, None)
         self._nonces.pop(node, None)
         self.hears_all.discard(node)
