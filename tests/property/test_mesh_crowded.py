@@ -100,9 +100,7 @@ def _all_that_is_due_is_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nobody_waits_for_late_echoes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        NearReports, "_window_ns", lambda self: 10 * MS * max(1, len(self.core.table.reachable) - 3)
-    )
+    patch.setattr(NearReports, "_window_ns", lambda self: 10 * MS * max(1, len(self.core.table.reachable) - 3))
 
 
 LAWS: list[tuple[Law, Mutant]] = [
