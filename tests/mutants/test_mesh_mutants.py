@@ -6,11 +6,12 @@ from swarmd_protocols.swim import full_view, overlay, repair
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.hosts import HostEvidence
-from swarmd_protocols.swim.mesh import mesh_view, near
+from swarmd_protocols.swim.mesh import mesh_view, near, turns
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, life_key
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import Near
 from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.mesh.turns import Turns
 from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_SHIFT
@@ -108,8 +109,9 @@ def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def _everybody_is_near(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MeshView, "_is_wanted", lambda self, member: True)
+    patch.setattr(Turns, "is_wanted", lambda self, member: True)
     patch.setattr(mesh_view, "NEAR_MAX", 10_000)
+    patch.setattr(turns, "NEAR_MAX", 10_000)
 
 
 def _who_is_said_to_be_gone_has_failed(patch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ Each law has a mutant that breaks it, beside it.
 import pytest
 
 from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.mesh.mesh_view import MeshView
-from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
+from swarmd_protocols.swim.mesh import turns
+from swarmd_protocols.swim.mesh.near import NEAR_MAX
 from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.mesh.turns import Turns
 from tests.property.test_mesh_hostile import hall, lie
 from tests.support.mesh_net import MeshNet
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
@@ -78,11 +79,11 @@ def late_echoes_are_waited_for() -> None:
 
 
 def _every_turn_is_now(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Near, "in_turn", lambda self, member, ask: ask(member))
+    patch.setattr(turns, "_TURN_NS", 0)
 
 
 def _whoever_answers_is_near(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MeshView, "_is_named_by", lambda self, member: True)
+    patch.setattr(Turns, "takes", Turns.is_wanted)
 
 
 def _whatever_is_passed_on_rides(patch: pytest.MonkeyPatch) -> None:

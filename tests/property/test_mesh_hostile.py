@@ -18,6 +18,7 @@ from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, life_key, reache
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.mesh.turns import Turns
 from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.relays import Relays
@@ -326,7 +327,7 @@ def forged_reports_are_checked_at_a_bounded_rate() -> None:
 
 def _every_beacon_is_a_reason_to_ask(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Near, "may_ask", lambda self, member: True)
-    patch.setattr(MeshView, "_is_wanted", lambda self, member: True)
+    patch.setattr(Turns, "is_wanted", lambda self, member: True)
 
 
 def _every_stranger_is_greeted(patch: pytest.MonkeyPatch) -> None:

@@ -122,8 +122,8 @@ def who_has_not_taken_a_node_in_hands_nothing_on_for_it() -> None:
         net = formed(4, {(0, 1), (0, 2), (1, 3), (2, 3)})
         core, first = net.hosts[unwilling].node._core, net.hosts[0].node.node
         view, member = core.view, core.table.by_node[first]
-        wanted = view._is_wanted
-        view._is_wanted = lambda other, wanted=wanted, first=first: other.node != first and wanted(other)
+        wanted = view.turns.is_wanted
+        view.turns.is_wanted = lambda other, wanted=wanted, first=first: other.node != first and wanted(other)
         core.now_ns = net.now
         view.loses_link(member, gone=False)
         net.run(3)

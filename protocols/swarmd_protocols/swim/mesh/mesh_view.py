@@ -18,9 +18,10 @@ from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView, hidden_wanted
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, reached
-from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
+from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.mesh.routes import Routes
+from swarmd_protocols.swim.mesh.turns import Turns
 from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.neighbors import Neighbors
@@ -96,6 +97,7 @@ class MeshView(FullView):
         """Who hears whom, as both ends say."""
         self.routes = Routes()
         """Who is reached, and by whom."""
+        self.turns = Turns(core, prober, near, reports, self.routes)
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._cut_off: set[bytes] = set()
@@ -207,6 +209,7 @@ class MeshView(FullView):
     def forgotten(self, member: Member) -> None:
         """See `View.forgotten`."""
         super().forgotten(member)
+        self.turns.over(member)
         self._unreached.pop(member.node, None)
         self._cut_off.discard(member.node)
 
@@ -216,51 +219,22 @@ class MeshView(FullView):
         """See `View.on_beacon`."""
         member = self.near.on_beacon(message, source)
         if member is not None:
-            self._consider(member)
+            self.turns.consider(member)
 
     def hears_far(self, member: Member) -> None:
         """See `View.hears_far`: it may be near."""
-        if member.status != STATUS_LEFT and len(self.core.table.reachable) < NEAR_MAX:
-            self._prober.ping_once(member)
-        elif member.status != STATUS_LEFT:
-            self._consider(member)
-
-    def _consider(self, member: Member) -> None:
-        """A member is in reach: it is asked at once by who has few near or is named by it, by others in turn."""
-        if not self._is_wanted(member):
+        if member.status == STATUS_LEFT:
             return
-        if len(self.core.table.reachable) < NEAR_MAX or self._is_named_by(member):
-            self._ask(member)
+        if len(self.core.table.reachable) < NEAR_MAX:
+            self._prober.ping_once(member)
         else:
-            self.near.in_turn(member, self._ask_in_turn)
-
-    def _is_named_by(self, member: Member) -> bool:
-        return self.core.own.node[:KEY_BYTES] in self.reports.heard.get(member.node, {})
-
-    def _ask(self, member: Member) -> bool:
-        if member.where >= 0 or not self._is_wanted(member) or not self.near.may_ask(member):
-            return False
-        self._prober.ping_once(member)
-        return True
-
-    def _ask_in_turn(self, member: Member) -> None:
-        if self._ask(member):
-            self.near.leads.add(member.node)
-
-    def _is_wanted(self, member: Member) -> bool:
-        """Of many that are heard, a few are near; but who is not reached otherwise always may be."""
-        near = len(self.core.table.reachable)
-        return near < NEAR_MAX or (near < NEAR_MOST and member.node[:KEY_BYTES] not in self.routes.costs)
+            self.turns.consider(member)
 
     def answered(self, member: Member) -> None:
         """See `View.answered`."""
         self.near.answered(member)
-        if member.where >= 0 or not self._is_wanted(member):
-            return
-        is_turn = member.node in self.near.leads or self._is_named_by(member)
-        if len(self.core.table.reachable) >= NEAR_MAX and not is_turn:
-            self._consider(member)
-        elif self.near.gain(member):
+        if member.where < 0 and self.turns.takes(member) and self.near.gain(member):
+            self.turns.over(member)
             self._prober.welcome(member)
             self.reports.soon(lost=member.node[:KEY_BYTES] not in self.routes.costs)
             self._reach_soon()
@@ -319,7 +293,7 @@ class MeshView(FullView):
                 self._is_reached(member)
             elif not member.unheard and not member.failed and member.node not in self._unreached:
                 if self.near.seems_in_reach(member, _HEARD_NS):
-                    self._consider(member)
+                    self.turns.consider(member)
                 if core.now_ns - self._begun_ns >= _BEGIN_NS:
                     member.suspected = True
                     self._judge.evaluate(member, "no chain of reports leads to it")
@@ -328,7 +302,7 @@ class MeshView(FullView):
                 self._weigh_again(member)
 
     def _is_reached(self, member: Member) -> None:
-        self.near.leads.discard(member.node)
+        self.turns.over(member)
         self._unreached.pop(member.node, None)
         self._cut_off.discard(member.node)
         if member.unheard:

@@ -5,8 +5,6 @@ it answers     near: probed in turn, told news, reported
 it is silent   as long as losses do not explain, and its host is silent too: near no more; nobody is accused
 """
 
-from collections.abc import Callable
-
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.ids import Address
@@ -24,10 +22,6 @@ NEAR_MAX = 8
 and reports fill it (28 kB/s a node without a bound, 9 with it)."""
 NEAR_MOST = 24
 """Members that are near at most, with those that nobody else leads to: as many as a report names."""
-_TURN_NS = 1 * _S
-"""Whoever has enough near and hears one that nobody leads to asks it within so long, nanoseconds, at random, if still
-nobody does by then: of forty that hear it a few take it, and its link is told once, not forty times. A link that both
-ends know is told at once, so these wait only where it has reported none."""
 _BEACONS_WORK_NS = 5 * _S
 """Whoever has heard a beacon so lately, nanoseconds, is on a transport that casts, and need ask far members rarely."""
 ASKS_PER_S, GREETINGS_PER_S = 8, 2
@@ -65,10 +59,6 @@ class Near:
         self._greetings = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
         self._strangers: dict[bytes, int] = {}
         """Who casts beacons and is no member, and since when."""
-        self._turns: set[bytes] = set()
-        """Members that this node asks in its turn, unless somebody leads to them by then."""
-        self.leads: set[bytes] = set()
-        """Members that it has asked so: they are near as soon as they answer."""
         self._saw_gone: dict[bytes, tuple[int, int]] = {}
         """Of members whose host said that no process listens there, the boot that ended and when that was seen."""
 
@@ -122,18 +112,6 @@ class Near:
         self._asked[member.node] = now_ns, min(max(_ASK_AGAIN_NS, 2 * gap_ns), _ASK_AGAIN_MAX_NS)
         return True
 
-    def in_turn(self, member: Member, ask: Callable[[Member], None]) -> None:
-        """Ask a member within `_TURN_NS`, which somebody else may do before."""
-        if member.node not in self._turns:
-            self._turns.add(member.node)
-            core = self.core
-            core.scheduler.at(core.now_ns + int(_TURN_NS * core.rng.random()), self._is_due, (member, ask))
-
-    def _is_due(self, due: tuple[Member, Callable[[Member], None]]) -> None:
-        member, ask = due
-        self._turns.discard(member.node)
-        ask(member)
-
     def answered(self, member: Member) -> None:
         """A member answered: its process has not ended."""
         self._saw_gone.pop(member.node, None)
@@ -157,7 +135,6 @@ class Near:
         """A member answered directly; whether it is near from now on and was not."""
         if member.where >= 0:
             return False
-        self.leads.discard(member.node)
         self.core.table.set_reachable(member, True)
         self.core.counters["near_gained"] += 1
         return True
@@ -181,7 +158,6 @@ class Near:
         self._beacons.pop(node, None)
         self._asked.pop(node, None)
         self._saw_gone.pop(node, None)
-        self.leads.discard(node)
 
     def saw_gone(self, member: Member) -> bool:
         """Whether this node has seen that no process of the member's present life listens."""

@@ -1,0 +1,78 @@
+"""Who is asked to be near, and when: at once while few are near; in turn where enough are, and nobody leads to it.
+
+in reach, few near                       asked at once
+in reach, enough near, nobody leads      asked at once by whom it names in its report, by others within `_TURN_NS`
+it answers                               near, where it is still wanted, and it was its turn
+"""
+
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES
+from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
+from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.mesh.routes import Routes
+from swarmd_protocols.swim.prober import Prober
+
+_TURN_NS = 1_000_000_000
+"""Whoever has enough near and hears one that nobody leads to asks it within so long, nanoseconds, at random, if still
+nobody does by then: of forty that hear it a few take it, and its link is told by few. A link that both ends know is
+told at once, so these wait only where it has reported none."""
+
+
+class Turns:
+    """Beside `Near`, which keeps who is."""
+
+    def __init__(self, core: Core, prober: Prober, near: Near, reports: NearReports, routes: Routes) -> None:
+        self._core = core
+        self._prober = prober
+        self._near = near
+        self._reports = reports
+        self._routes = routes
+        self._waiting: set[bytes] = set()
+        """Members that this node asks in its turn, unless somebody leads to them by then."""
+        self._asked: set[bytes] = set()
+        """Members that it has asked so: they are near as soon as they answer."""
+
+    def is_wanted(self, member: Member) -> bool:
+        """Of many that are heard, a few are near; but who is not reached otherwise always may be."""
+        near = len(self._core.table.reachable)
+        return near < NEAR_MAX or (near < NEAR_MOST and member.node[:KEY_BYTES] not in self._routes.costs)
+
+    def consider(self, member: Member) -> None:
+        """A member is in reach."""
+        if not self.is_wanted(member):
+            return
+        if self._is_at_once(member):
+            self._ask(member)
+        elif member.node not in self._waiting:
+            self._waiting.add(member.node)
+            core = self._core
+            core.scheduler.at(core.now_ns + int(_TURN_NS * core.rng.random()), self._is_due, member)
+
+    def takes(self, member: Member) -> bool:
+        """It has answered: whether it is near from now on. Where it is only wanted, it waits for its turn."""
+        if not self.is_wanted(member):
+            return False
+        if self._is_at_once(member) or member.node in self._asked:
+            return True
+        self.consider(member)
+        return False
+
+    def over(self, member: Member) -> None:
+        """Somebody leads to it, it is near, or it is forgotten: another time it waits again."""
+        self._asked.discard(member.node)
+
+    def _is_at_once(self, member: Member) -> bool:
+        named = self._reports.heard.get(member.node, {})
+        return len(self._core.table.reachable) < NEAR_MAX or self._core.own.node[:KEY_BYTES] in named
+
+    def _is_due(self, member: Member) -> None:
+        self._waiting.discard(member.node)
+        if self._core.table.by_node.get(member.node) is member and self._ask(member):
+            self._asked.add(member.node)
+
+    def _ask(self, member: Member) -> bool:
+        if member.where >= 0 or not self.is_wanted(member) or not self._near.may_ask(member):
+            return False
+        self._prober.ping_once(member)
+        return True
