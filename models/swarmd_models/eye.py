@@ -10,6 +10,7 @@ from swarmd_models.backends.base import Announce
 from swarmd_models.bundle import Bundle, TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.geo.geolocate import GroundFix, Intrinsics, extent_on_ground, is_usable, ray_to_ground
+from swarmd_models.looks import Looks
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
 
@@ -31,6 +32,10 @@ class EyeOptions:
     min_hits: int = 0
     """Overrides the bundle's when greater than zero."""
     first_track_id: int = 1
+    looks: bool = False
+    """Whether events say how their things look (`looks.py`)."""
+    looks_never: tuple[str, ...] = ()
+    """Words in a label of which none does, beside those that are always private."""
 
 
 class Eye:
@@ -43,6 +48,7 @@ class Eye:
         self._intrinsics = intrinsics
         interval_ns = options.update_interval_ms * 1_000_000
         self._tracker = Tracker(_rule(detector.bundle, options), interval_ns, options.first_track_id)
+        self._looks = Looks(options.looks_never) if options.looks else None
 
     @classmethod
     def open(
@@ -113,6 +119,8 @@ class Eye:
         located = clock()
         events = self._tracker.update(frame.captured_ns, detections, fixes, frame.pose, intrinsics)
         events = _with_extents(events, frame.pose, intrinsics)
+        if self._looks is not None:
+            events = self._looks.noted(frame.image, events)
         stages = dict(self._detector.stage_ns)
         stages["locate"], stages["track"] = located - started, clock() - located
         return EyeResult(frame.index, frame.captured_ns, detections, events, stages)

@@ -112,6 +112,8 @@ class TrackEvent:
     position: GroundPosition | None
     extent_m: tuple[float, float] | None = None
     """How far its box reaches east and north on the level ground, metres; None without a pose or across the horizon."""
+    features: bytes = b""
+    """How it looks, 17 bytes (`looks.py`), where this look is better than any told before; b"": not said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class EyeLink:
                 false_per_1000=eye.false_alarms_per_1000,
                 thumbnails=eye.thumbnails,
                 thumbnails_never=eye.thumbnails_never,
+                looks=eye.looks and not eye.moving,
             ),
             on_message=self._on_message,
             fallback_models=eye.fallback_models,

@@ -147,6 +147,11 @@ class EyeSection:
         "Words in a label of which no picture is kept, nor of what is beside it; `person`, `face` and number plates "
         "always count.",
     )
+    looks: bool = option(
+        False,
+        "Whether sightings say in 17 bytes how a thing looks, so that neighbours are told apart where places are poor; "
+        "never of people, nor of what moves.",
+    )
     max_frames: int = option(0, "Stop the eye after so many frames; 0: never.", low=0, flag="--max-frames")
     moving: bool = option(
         False, "What it sees moves by itself (people, cars): then a track, not a place, is the thing."

@@ -73,7 +73,9 @@ class Configure(_Message, frozen=True):
     thumbnails: bool = False
     """Whether small pictures of tracks are made (`thumbs.py`)."""
     thumbnails_never: tuple[str, ...] = ()
-    """Words in a label of which none is made, beside those that are always private."""
+    """Words in a label of which none is made, beside those that are always private; of looks likewise."""
+    looks: bool = False
+    """Whether tracks say how their things look (`swarmd_models.looks`)."""
 
 
 class PoseUpdate(_Message, frozen=True):

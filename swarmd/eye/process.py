@@ -150,6 +150,8 @@ class EyeProcess:
             config.update_interval_ms,
             config.min_hits,
             config.first_track_id,
+            config.looks,
+            config.thumbnails_never,
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
         load_ms = (time.perf_counter() - started) * 1e3

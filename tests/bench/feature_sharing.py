@@ -1,13 +1,16 @@
 """What a few bytes of how a thing looks would tell, beside its picture, where places are too poor to tell things apart.
 
-    python -m tests.bench.feature_sharing [--things 600] [--others 4]
+    python -m tests.bench.feature_sharing [--crops FILE.npz] [--things 600] [--others 4]
 
-Each thing (a drawn faulty module) is seen twice, by two devices: turned, shifted, scaled, blurred, warmer or colder,
-with the noise of a sensor. Each first look is held against the second look of the same thing and of some others that
-could be it by their place; the average precision of the order that a measure puts these pairs in is what it is worth.
+Each thing (a faulty module of the validation split, or a drawn one without crops) is seen twice, by two devices:
+turned, shifted, scaled, blurred, warmer or colder, with the noise of a sensor (`swarmd_recipes.looks.look`); every
+second second look is upside down. Each first look is held against the second look of the same thing and of some others
+that could be it by their place; the average precision of the order that a measure puts these pairs in is what it is
+worth.
 
-- `picture`: the cut of one is sent as JPEG, and correlated with the other over small shifts.
-- `features`: the lowest frequencies (DCT) of the cut without its mean and spread, 8 bits each; their cosine.
+- `picture`: the cut of one is sent as JPEG, and correlated with the other over small shifts, both ways up.
+- `looks`: 17 bytes, as sightings carry them (`swarmd_models.looks`).
+- `frequencies`: the lowest 16 (DCT) of the cut without its mean and spread, 8 bits each; their cosine, both ways up.
 - `judge`: the twelve logits of small-320's second stage for the cut, whitened; their cosine.
 """
 
@@ -24,30 +27,14 @@ import numpy as np
 from swarmd_models.backends.base import Array, Artefact
 from swarmd_models.backends.onnx import OnnxBackend
 from swarmd_models.bundle import ZOO
+from swarmd_models.looks import frequencies_of, head
 from swarmd_models.onnx_file import read_onnx
 from swarmd_models.onnx_parts import OnnxGraph
-from swarmd_models.synthetic.thermal import FAULT_LABELS, draw_module
+from swarmd_models.synthetic.thermal import Crops
+from swarmd_protocols.state.dedup.looks import LIKE_MIN_MILLI, likeness_milli
+from swarmd_recipes.looks import NOISES, look, patches_of
 
-WIDTH, HEIGHT = 48, 24
-"""Of a cut: what the second stage looks at."""
-NOISES = (2.0, 6.0, 12.0)
-"""Grey levels, standard deviation: a good sensor, an ordinary one, a poor one or a long way off."""
-LOWEST = ((2, 4), (4, 4), (4, 8), (8, 8))
-"""Frequencies kept down and across: 8 to 64 bytes."""
 Measure = Callable[[int, int], float]
-
-
-def look(patch: Array, rng: np.random.Generator, noise: float) -> Array:
-    """One look at a thing."""
-    rows, columns = patch.shape
-    turn = cv2.getRotationMatrix2D((columns / 2, rows / 2), rng.normal(0, 2), 1 + rng.normal(0, 0.04))
-    turn[:, 2] += rng.normal(0, 0.03, 2) * [columns, rows]
-    seen = cv2.warpAffine(patch, turn, (columns, rows), borderMode=cv2.BORDER_REFLECT)
-    seen = cv2.GaussianBlur(seen, (0, 0), abs(rng.normal(1.5, 0.5)) + 0.5)
-    seen = cv2.resize(seen, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
-    seen = seen * rng.uniform(0.8, 1.2) + rng.normal(0, 3) + rng.normal(0, noise, seen.shape)
-    cut: Array = np.clip(seen + 110, 0, 255).astype(np.uint8)
-    return cut
 
 
 def correlation(left: Array, right: Array) -> float:
@@ -57,12 +44,15 @@ def correlation(left: Array, right: Array) -> float:
     return float(cv2.matchTemplate(wide, right, cv2.TM_CCOEFF_NORMED).max())
 
 
-def features(cut: Array, down: int, across: int) -> Array:
-    """The lowest frequencies, 8 bits each."""
-    small = cv2.resize(cv2.GaussianBlur(cut, (0, 0), 1.0), (32, 16), interpolation=cv2.INTER_AREA).astype(np.float32)
-    small -= small.mean()
-    lowest = cv2.dct(small / (np.linalg.norm(small) + 1e-6))[:down, :across].ravel()
-    return np.round(lowest / (np.abs(lowest).max() + 1e-6) * 127).astype(np.int8)
+def turned(cut: Array) -> Array:
+    """Upside down."""
+    return np.ascontiguousarray(cut[::-1, ::-1])
+
+
+def lowest(cut: Array) -> Array:
+    """The 16 lowest frequencies, 8 bits each."""
+    kept = frequencies_of(cut).reshape(8, 8)[:4, :4].ravel()
+    return np.round(kept / (np.abs(kept).max() + 1e-6) * 127)
 
 
 def average_precision(scores: Array, is_same: Array) -> float:
@@ -95,11 +85,13 @@ def cosines(left: Array, right: Array) -> Measure:
     return lambda i, j: float(a[i] @ b[j])
 
 
-def study(noise: float, things: int, others: int) -> dict[str, Any]:
+def study(crops: Crops | None, noise: float, things: int, others: int) -> dict[str, Any]:
     """One row."""
     rng = np.random.default_rng(5)
-    patches = [draw_module(rng.choice(FAULT_LABELS), 96, 192, rng) for _ in range(things)]
+    patches = patches_of(crops, 1, things, rng)
+    things = len(patches)
     first, second = ([look(patch, rng, noise) for patch in patches] for _ in range(2))
+    second = [turned(cut) if n % 2 else cut for n, cut in enumerate(second)]
     pairs = [(i, i) for i in range(things)]
     pairs += [(i, int(j)) for i in range(things) for j in rng.choice(np.delete(np.arange(things), i), others, False)]
     is_same = np.array([i == j for i, j in pairs], np.float64)
@@ -107,29 +99,39 @@ def study(noise: float, things: int, others: int) -> dict[str, Any]:
     def worth(measure: Measure) -> float:
         return round(average_precision(np.array([measure(i, j) for i, j in pairs]), is_same), 4)
 
+    def either(measure: Measure, upside_down: Measure) -> Measure:
+        return lambda i, j: max(measure(i, j), upside_down(i, j))
+
     jpeg = np.mean([len(cv2.imencode(".jpg", cut, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]) for cut in first])
+    told = [[b"model" + head().features(cut) for cut in cuts] for cuts in (first, second)]
+    alike = np.array([likeness_milli(told[0][i], told[1][j]) or 0 for i, j in pairs])
+    low = [np.array([lowest(cut) for cut in cuts]) for cuts in (first, second, map(turned, second))]
     row: dict[str, Any] = {
-        "noise": noise, "picture_bytes": round(float(jpeg)),
-        "picture": worth(lambda i, j: correlation(first[i], second[j])),
+        "noise": noise, "pairs": len(pairs), "jpeg_bytes": round(float(jpeg)),
+        "picture": worth(either(lambda i, j: correlation(first[i], second[j]),
+                                lambda i, j: correlation(first[i], turned(second[j])))),
+        "looks": round(average_precision(alike, is_same), 4),
+        "frequencies": worth(either(cosines(low[0], low[1]), cosines(low[0], low[2]))),
+        "unlike_of_one": round(float((alike[is_same > 0] < LIKE_MIN_MILLI).mean()), 4),
+        "unlike_of_two": round(float((alike[is_same == 0] < LIKE_MIN_MILLI).mean()), 4),
     }  # fmt: skip
-    for down, across in LOWEST:
-        told = [np.array([features(cut, down, across) for cut in cuts]) for cuts in (first, second)]
-        row[f"features_{down * across}"] = worth(cosines(*told))
     logits = judge()
     said = [np.array([logits(cut) for cut in cuts]) for cuts in (first, second)]
     every = np.concatenate(said)
-    row["judge_12"] = worth(cosines(*((one - every.mean(0)) / (every.std(0) + 1e-6) for one in said)))
+    row["judge"] = worth(cosines(*((one - every.mean(0)) / (every.std(0) + 1e-6) for one in said)))
     return row
 
 
 def main() -> None:
     """Print a JSON row for each noise."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--crops", type=Path, metavar="FILE.npz", help="real modules; without it they are drawn")
     parser.add_argument("--things", type=int, default=600)
     parser.add_argument("--others", type=int, default=4)
     options = parser.parse_args()
+    crops = Crops.load(options.crops) if options.crops else None
     for noise in NOISES:
-        print(json.dumps(study(noise, options.things, options.others)))
+        print(json.dumps(study(crops, noise, options.things, options.others)))
 
 
 if __name__ == "__main__":

@@ -73,6 +73,16 @@ class Placed(Protocol):
         """Monotonic clock."""
         ...
 
+    @property
+    def model_digest(self) -> bytes:
+        """Of the model that saw it."""
+        ...
+
+    @property
+    def features(self) -> bytes:
+        """How it looks to that model; b"": not said."""
+        ...
+
 
 D = TypeVar("D", bound=Placed)
 D_co = TypeVar("D_co", bound=Placed, covariant=True)
@@ -95,6 +105,7 @@ class Make(Protocol[D_co]):
         moving: bool,
         captured_ns: int,
         model_digest: bytes,
+        features: bytes,
     ) -> D_co:
         """One detection."""
         ...
@@ -124,6 +135,8 @@ class _Track(Generic[D]):
     shared: D | None
     held: D | None
     shared_ns: int
+    look: tuple[bytes, bytes] = (b"", b"")
+    """Features that nothing shared has said yet, and the model whose they are."""
 
 
 class SightingFilter(Generic[D]):
@@ -184,6 +197,7 @@ class SightingFilter(Generic[D]):
             moving=moving,
             captured_ns=event.captured_ns,
             model_digest=bytes.fromhex(model_digest)[:_DIGEST_BYTES].ljust(_DIGEST_BYTES, b"\0"),
+            features=event.features,
         )
 
     def take(self, detections: Iterable[D]) -> list[D]:
@@ -219,6 +233,8 @@ class SightingFilter(Generic[D]):
                 self._tracks.pop(next(iter(self._tracks)))
                 self.counts["tracks_forgotten"] += 1
             track = self._tracks[detection.track_id] = _Track(None, None, 0)
+        if detection.features:
+            track.look = (detection.features, detection.model_digest)
         if detection.east_cm is None:
             self.counts["without_position"] += 1
         if track.shared is None:
@@ -254,12 +270,14 @@ class SightingFilter(Generic[D]):
                 north_cm=last.north_cm,
                 covariance_cm2=last.covariance_cm2,
             )
+        detection = _with_look(track, detection)
         if track.shared is None:
             self.counts["ambiguous"] += 1
             return [replace(detection, kind="new"), replace(detection, kind="end")]
         return [replace(detection, kind="end")]
 
     def _share(self, track: _Track[D], detection: D) -> list[D]:
+        detection = _with_look(track, detection)
         track.shared, track.held, track.shared_ns = detection, None, detection.captured_ns
         return [detection]
 
@@ -269,6 +287,15 @@ class SightingFilter(Generic[D]):
         assert detection.north_cm is not None
         ee, en, nn = (value / 1e4 for value in detection.covariance_cm2)
         return self._site_map.is_near(detection.east_cm / 100, detection.north_cm / 100, (ee, en, nn))
+
+
+def _with_look(track: _Track[D], detection: D) -> D:
+    """A detection with the look that its track waits to say: a frame that was not worth sharing may have had the best.
+
+    Numbers of one model never stand beside another's name: a model that was swapped takes its look with it.
+    """
+    (features, model), track.look = track.look, (b"", b"")
+    return replace(detection, features=features if model == detection.model_digest else b"")
 
 
 def _is_news(old: Placed, new: Placed) -> bool:
