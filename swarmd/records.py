@@ -88,6 +88,8 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_s: float
     tier: str = ""
     """`reviewed` (operators agree), `confirmed`, or `candidate`."""
+    evidence: float = 1.0
+    """What its sightings are worth together, as a share of what makes one sure; 1 where anybody is."""
     review: str = ""
     """`confirmed`, `relabelled`, `rejected` or `disputed` by operators, "" where nobody has a verdict."""
     detected: str = ""
@@ -108,6 +110,8 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
     asset: str
     first_seen_s: float
     last_seen_s: float
+    candidate: bool = False
+    """Its member is not sure of it."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

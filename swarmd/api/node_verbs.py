@@ -109,14 +109,17 @@ class _Answers:
         names, found = self._daemon.in_parts.names(), self._daemon.in_parts.detections()
         if arguments.get("form") == "geojson":
             info = self._daemon.info()
-            return _collection(Parts.of(found, lambda view: geojson.sighting_feature(view, info, names)))
+            sure = ([view for view in part if not view.is_candidate] for part in found)
+            return _collection(Parts.of(sure, lambda view: geojson.sighting_feature(view, info, names)))
         return {"detections": Parts.of(found, lambda view: views.detection_row(view, names))}
 
     def objects(self, arguments: Arguments) -> Mapping[str, Any]:
         names, found = self._daemon.in_parts.names(), self._daemon.in_parts.objects()
         if arguments.get("form") == "geojson":
             info = self._daemon.info()
-            return _collection(Parts.of(found, lambda view: geojson.object_feature(view, info, names)))
+            # A map shows what is one; what operators say, of candidates too, comes back from here as labels.
+            told = ([view for view in part if view.is_fault or view.tier == "reviewed"] for part in found)
+            return _collection(Parts.of(told, lambda view: geojson.object_feature(view, info, names)))
         return {"objects": Parts.of(found, lambda view: views.object_row(view, names))}
 
     def trust(self, arguments: Arguments) -> Mapping[str, Any]:

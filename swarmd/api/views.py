@@ -86,6 +86,7 @@ def detection_row(view: DetectionView, names: Mapping[NodeId, str]) -> Row:
         "asset": view.asset,
         "first_seen_s": unix_s(view.first_hlc),
         "last_seen_s": unix_s(view.last_hlc),
+        "candidate": view.is_candidate,
     }
 
 
@@ -102,6 +103,7 @@ def object_row(view: ObjectView, names: Mapping[NodeId, str]) -> Row:
         "observers": [names.get(node, node.hex()) for node in view.observers],
         "confirmed": view.confirmed,
         "tier": view.tier,
+        "evidence": view.evidence_milli / 1000,
         "review": view.review,
         "detected": view.detected,
         "reviews": [review_row(said) for said in view.reviews],

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from swarmd import __version__
 from swarmd.api.bus import Bus, Feed, Notice
 from swarmd.api.control import ControlServer, default_path
-from swarmd.api.daemon import PoseSeen, PositionSeen
+from swarmd.api.daemon import DaemonView, PoseSeen, PositionSeen
 from swarmd.api.event_verbs import find_events
 from swarmd.api.events import EventLines, event_of, read_commands
+from swarmd.api.faults import FaultsOnly
 from swarmd.api.metrics import Metrics
 from swarmd.api.node_verbs import register_verbs
 from swarmd.api.operators import OperatorDoor
@@ -292,7 +293,7 @@ class Brain:
         from swarmd.release.verbs import ModelVerbs
 
         register_verbs(self.view, self._verbs)
-        RecordVerbs(self.view, self.config.record, self._supervisor.keep).register(self._verbs)
+        RecordVerbs(FaultsOnly(self.view), self.config.record, self._supervisor.keep).register(self._verbs)
         ModelVerbs(self.parts.releases, self._member_names).register(self._verbs)
         self._verbs.add("reload", self._read_again, changes=True)
         self._verbs.add("settings", lambda _: compose.settings(self.config, self.parts.journal))
@@ -365,7 +366,7 @@ class Brain:
     def _start_bridges(self) -> None:
         for bridge in self.parts.bridges:
             register_bridge(self._metrics, bridge)
-            self._supervisor.keep(f"bridge-{bridge.name}", _runner(bridge.run, self.view))
+            self._supervisor.keep(f"bridge-{bridge.name}", _runner(bridge.run, FaultsOnly(self.view)))
         for name, run in self._beside.items():
             self._supervisor.keep(name, _runner(run, self.view))
 
@@ -492,5 +493,5 @@ async def _follow_events(bus: Bus) -> AsyncIterator[Mapping[str, Any]]:
         feed.close()
 
 
-def _runner(run: Callable[[Any], Any], view: View) -> Callable[[], Any]:
+def _runner(run: Callable[[Any], Any], view: DaemonView) -> Callable[[], Any]:
     return lambda: run(view)

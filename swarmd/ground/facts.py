@@ -66,7 +66,7 @@ def never_met(name: str, since_s: float) -> Member:
 def object_of(view: ObjectView, names: Names) -> Object:
     """An object."""
     row = object_row(view, names)
-    del row["confirmed"]  # `tier` says it.
+    del row["confirmed"], row["evidence"]  # `tier` says it.
     row["label"], row["asset"], row["detected"] = said(view.label), said(view.asset), said(view.detected)
     row["thumb"] = view.thumb.hex()
     row["reviews"] = [review_of(one) for one in view.reviews[:REVIEWS_MAX]]

@@ -101,8 +101,8 @@ class Object(msgspec.Struct, frozen=True, gc=False):
     label: str
     score: float
     tier: str
-    """`reviewed` (operators agree), `confirmed` (as many observers as `dedup.confirm_observers` asks for) or
-    `candidate` (fewer)."""
+    """`reviewed` (operators agree), `confirmed` (as many observers as `dedup.confirm_observers` asks for are sure of
+    it) or `candidate` (fewer, or nobody is sure)."""
     east_m: float | None
     north_m: float | None
     covariance_m2: list[float] | None

@@ -46,7 +46,7 @@ def rows(draw: st.DrawFn) -> Sighting:
         draw(_CM), draw(_CM), (draw(_CM2), draw(_CM) * 100, draw(_CM2)), draw(st.integers(0, 1000)), draw(_STAMPS),
         draw(_STAMPS), draw(st.integers(0, 1 << 40)), draw(st.binary(max_size=8)),
         tuple(draw(st.lists(_OFFSETS, max_size=BESIDE_MAX))), draw(st.sampled_from([b"", b"p" * NAME_BYTES])),
-        draw(st.sampled_from([b"", b"f" * FEATURES_BYTES])),
+        draw(st.sampled_from([b"", b"f" * FEATURES_BYTES])), draw(st.sampled_from([0, 0, 1001, 60_000])),
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_law_a_row_comes_out_as_it_went_in(first: Sighting, second: Sighting) ->
         assert entry is not None
         assert (entry.row, entry.key, entry.origin) == (row, row.key, NODE)
         assert (entry.last, entry.beside, entry.positioned) == (row.last, row.beside, row.positioned)
-        assert (entry.thumb, entry.features) == (row.thumb, row.features)
+        assert (entry.thumb, entry.features, entry.need_milli) == (row.thumb, row.features, row.need_milli)
         assert position_in(entry.packed) == (row.east_cm, row.north_cm, *row.covariance_cm2)
         assert entry.is_fixed == (row.positioned and not row.moving)
         assert entry.rank == entry_module.rank_of(NODE, row)

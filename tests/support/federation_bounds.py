@@ -182,7 +182,9 @@ def _object(number: int, observers: tuple[int, ...], stamp: int) -> Derived:
     """What nodes have seen, into which something else has gone."""
     name, other = number.to_bytes(8, "big"), (1_000 + number).to_bytes(8, "big")
     seen_by = tuple(map(_node, observers))
-    return Derived(name, stamp, "person", "", 900, None, None, None, "", seen_by, 1, 2, 1, "", (), (other,), (), b"")
+    return Derived(
+        name, stamp, "person", "", 900, None, None, None, "", seen_by, 1, 2, 1, "", (), (other,), (), b"", {}
+    )
 
 
 def _say_all(store: Store, swarm: str, node: int, life: int, at_ms: int) -> None:

@@ -32,6 +32,7 @@ from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES, Verify, ope
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, entry_of
 from swarmd_protocols.state.dedup.own import fused
+from swarmd_protocols.state.dedup.tiers import Witness, is_confirmed, witnesses_of
 from swarmd_protocols.state.observations import ReviewView
 from swarmd_protocols.state.reviews import Reviews, settled
 
@@ -111,6 +112,8 @@ class Derived(NamedTuple):
     """Digests of the batches behind it (`Batch.digest`): any member can show them."""
     picture: bytes
     """Name of the picture that the surest of its authors keeps of it; b"": there is none. The picture stays there."""
+    witnesses: Mapping[NodeId, Witness]
+    """What each author's word is worth (`state/dedup/tiers.py`)."""
 
     @property
     def digest(self) -> bytes:
@@ -131,7 +134,7 @@ class Derived(NamedTuple):
         """ "reviewed", "confirmed" or "candidate", as members have it."""
         if self.review not in ("", "disputed"):
             return "reviewed"
-        return "confirmed" if len(self.observers) >= confirm_observers else "candidate"
+        return "confirmed" if is_confirmed(self.witnesses, _PLAIN, confirm_observers) else "candidate"
 
 
 _ROW = msgspec.msgpack.Decoder(ObjectRow)
@@ -189,11 +192,13 @@ def derive(
     observers = {entry.origin for entry in entries}
     first, last = min(entry.row.first for entry in entries), max(entry.row.last for entry in entries)
     reports = sum(entry.row.reports for entry in entries)
-    for author, join in _joins(row, proofs, entries):
+    joined: dict[int, list[NodeId]] = {}
+    for author, member, join in _joins(row, proofs, entries):
+        joined.setdefault(id(entries[member]), []).append(author)
         observers.add(author)
         first, last = min(first, join.first), max(last, join.last)
         reports += 1
-    best = max((entry.row for entry in entries), key=lambda one: (one.score_milli, one.label))
+    best = max((entry.row for entry in entries), key=lambda one: (not one.need_milli, one.score_milli, one.label))
     assets = [entry.row.place for entry in entries if entry.row.kind == ASSET and isinstance(entry.row.place, str)]
     said = _reviews(row, entries, swarm, operators, verify)
     review, label = settled(said)
@@ -220,6 +225,7 @@ def derive(
         tuple(sorted(ids)),
         tuple(dict.fromkeys(batch.digest for batch, _ in proofs)),
         max(((entry.row.score_milli, entry.row.thumb) for entry in entries if entry.row.thumb), default=(0, b""))[1],
+        witnesses_of(entries, lambda entry: joined.get(id(entry), ()), _PLAIN.prior_milli),
     )
 
 
@@ -233,7 +239,8 @@ def _member(part: Member, proofs: Sequence[tuple[Batch, Facts]], group: str) -> 
 
 def _joins(
     row: ObjectRow, proofs: Sequence[tuple[Batch, Facts]], entries: Sequence[Entry]
-) -> list[tuple[NodeId, Join]]:
+) -> list[tuple[NodeId, int, Join]]:
+    """(author, which member it has joined, what it says)."""
     newest: dict[tuple[NodeId, int], tuple[tuple[int, int], Join]] = {}
     for part in row.joins:
         batch, facts = _proof(part.proof, proofs)
@@ -244,7 +251,7 @@ def _joins(
         slot = (batch.origin, part.member)
         if slot not in newest or newest[slot][0] < batch.dot:
             newest[slot] = (batch.dot, found[-1])
-    return [(author, join) for (author, _), (_, join) in sorted(newest.items())]
+    return [(author, member, join) for (author, member), (_, join) in sorted(newest.items())]
 
 
 def _proof(place: int, proofs: Sequence[tuple[Batch, Facts]]) -> tuple[Batch, Facts]:

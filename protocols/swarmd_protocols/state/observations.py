@@ -40,6 +40,8 @@ class LocalDetection:
     """Name of the picture that this node keeps of it (`thumbs/form.py`); b"": it keeps none."""
     features: bytes = b""
     """How it looks to the model, 17 bytes (`dedup/looks.py`); b"": not said."""
+    need_milli: int = 0
+    """Score from which the detector would be sure; above `score_milli` it is a candidate (`dedup/tiers.py`)."""
 
 
 class DetectionView(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +65,13 @@ class DetectionView(msgspec.Struct, frozen=True, gc=False):
     """Names the register at its origin; the same on every node, and for as long as the sighting lives."""
     thumb: bytes = b""
     """Name of the picture that its origin keeps of it (`thumbs/form.py`); b"": it keeps none."""
+    need_milli: int = 0
+    """Score from which its origin would be sure."""
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether its origin is not sure of it."""
+        return self.score_milli < self.need_milli
 
     @property
     def detection_id(self) -> str:
@@ -110,7 +119,7 @@ class ObjectView(msgspec.Struct, frozen=True, gc=False):
     first_hlc: int
     last_hlc: int
     confirmed: bool
-    """Seen by at least `dedup.confirm_observers` distinct nodes."""
+    """At least `dedup.confirm_observers` distinct nodes are sure of it, or sure together (`dedup/tiers.py`)."""
     reports: int
     review: str = ""
     """What operators agree on: "confirmed", "relabelled", "rejected"; "disputed"; "" where nobody has a verdict."""
@@ -120,10 +129,17 @@ class ObjectView(msgspec.Struct, frozen=True, gc=False):
     """What each operator says, by key."""
     thumb: bytes = b""
     """Name of the picture of the surest sighting that has one (`thumbs/form.py`); b"": none has."""
+    evidence_milli: int = 1000
+    """What its sightings are worth together, thousandths of what makes one sure; 1000 where anybody is."""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it may be called one to the outside: somebody is sure, or all are together, or operators say so."""
+        return self.evidence_milli >= 1000 or self.review in ("confirmed", "relabelled")
 
     @property
     def tier(self) -> str:
-        """ "reviewed" (operators agree), "confirmed" (enough members have seen it), or "candidate"."""
+        """ "reviewed" (operators agree), "confirmed" (enough members are sure), or "candidate"."""
         if self.review not in ("", "disputed"):
             return "reviewed"
         return "confirmed" if self.confirmed else "candidate"

@@ -398,4 +398,5 @@ def _detection_view(origin: NodeId, object_id: str, row: Sighting) -> DetectionV
         row.model,
         f"{row.label}|{row.kind}|{row.place}",
         row.thumb,
+        row.need_milli,
     )

@@ -12,8 +12,9 @@ from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, Join, Sighting, SightingKey
 from swarmd_protocols.state.crdt.reviews import basis_of
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.dedup.entry import PICTURED, POSITIONED, Entry, figures_in, in_ranks
+from swarmd_protocols.state.dedup.entry import PICTURED, POSITIONED, UNSURE, Entry, figures_in, in_ranks
 from swarmd_protocols.state.dedup.own import fused
+from swarmd_protocols.state.dedup.tiers import SURE_MILLI, evidence_milli, is_confirmed, witnesses_of
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import ObjectChanged, ObjectView, ReviewSubject, ReviewView
 from swarmd_protocols.state.reviews import Reviews, settled
@@ -296,7 +297,8 @@ class Shown:
 
     def _object(self, leader: Entry) -> ObjectView:
         members, joins = leader.members or [leader], self._joins
-        first, last, _, score, _ = figures_in(leader.packed)
+        first, last, _, score, marks = figures_in(leader.packed)
+        sure, unsure = not marks & UNSURE, False
         reports, label = 0, leader.family.label
         observers: set[NodeId] = set()
         thumb, thumb_score = leader.thumb, score
@@ -307,8 +309,10 @@ class Shown:
             first, last = min(first, seen_first), max(last, seen_last)
             observers.add(member.origin)
             reports += seen_reports
-            if (seen_score, member.family.label) > (score, label):
-                score, label = seen_score, member.family.label
+            seen_sure = not marks & UNSURE
+            unsure = unsure or not seen_sure
+            if (seen_sure, seen_score, member.family.label) > (sure, score, label):
+                sure, score, label = seen_sure, seen_score, member.family.label
             if marks & PICTURED and (not thumb or seen_score > thumb_score):
                 thumb, thumb_score = member.thumb, seen_score
             if isinstance(member.spot, str):
@@ -321,6 +325,11 @@ class Shown:
                 first, last = min(first, joined_first), max(last, joined_last)
                 reports += 1
         east, north, covariance = fused(members, self._config)
+        confirmed, evidence = len(observers) >= self._config.confirm_observers, SURE_MILLI
+        if unsure:
+            said = witnesses_of(members, self._joined_by, self._config.prior_milli)
+            evidence = evidence_milli(said, self._config)
+            confirmed = is_confirmed(said, self._config, self._config.confirm_observers)
         reviews = self._said_of(members) if self._reviews.has_any else ()
         verdict, said_label = settled(reviews)
         return ObjectView(
@@ -334,13 +343,17 @@ class Shown:
             tuple(sorted(observers)),
             first,
             last,
-            len(observers) >= self._config.confirm_observers,
+            confirmed,
             reports,
             verdict,
             label if said_label not in ("", label) else "",
             reviews,
             thumb,
+            evidence,
         )
+
+    def _joined_by(self, entry: Entry) -> Iterable[NodeId]:
+        return self._joins.get((entry.origin, entry.key), _NOBODY)
 
 
 def _is_told(entry: Entry) -> bool:

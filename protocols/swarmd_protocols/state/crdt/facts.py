@@ -13,6 +13,7 @@ nil or an array of their own. Rows of one kind share columns (`columns.py`), sor
     reviews     [statement, …]                  what operators say of objects (`reviews.py`)
     pictures    [name (16 bytes) or nothing, …] of each sighting, in their order (`thumbs/form.py`)
     features    [form and 16 numbers, or nothing, …] of each sighting, in their order (`dedup/looks.py`)
+    needs       score from which its author would be sure, of each sighting; 0: it is (`dedup/tiers.py`)
 
 A body ends behind the last of reviews, pictures and features that its batch holds, as nodes wrote it that knew no more;
 such a node reads a longer body as if it held none of what follows.
@@ -82,6 +83,8 @@ class Sighting(NamedTuple):
     """Name of the picture that its author keeps of it; b"": there is none."""
     features: bytes = b""
     """How it looks to `model`, in a few numbers (`dedup/looks.py`); b"": not said."""
+    need_milli: int = 0
+    """Score from which its author would be sure; above `score_milli` it is a candidate (`dedup/tiers.py`)."""
 
     @property
     def key(self) -> SightingKey:
@@ -122,6 +125,9 @@ class Facts(msgspec.Struct):
         named += sum(len(removal.removes) for removal in self.removals)
         rows = len(self.sightings) + len(self.joins) + len(self.dones) + len(self.puts) + len(self.removals)
         return rows + (3 * named + 3) // 4 + REVIEW_WEIGHT * len(self.reviews)
+
+
+_NOTHING = b"\x00"
 
 
 class _Keys(msgspec.Struct, array_like=True, frozen=True):
@@ -189,9 +195,12 @@ class _Featured(_Pictured, array_like=True, frozen=True):
     features: tuple[bytes, ...] = ()
 
 
+class _Tiered(_Featured, array_like=True, frozen=True):
+    needs: bytes = _NOTHING
+
+
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(_Featured).decode
-_NOTHING = b"\x00"
+_DECODE = msgspec.msgpack.Decoder(_Tiered).decode
 
 
 def encode_facts(facts: Facts) -> bytes:
@@ -207,6 +216,10 @@ def encode_facts(facts: Facts) -> bytes:
     statements = tuple(sorted(review.statement for review in facts.reviews))
     pictures = tuple(row.thumb for row in sightings)
     features = tuple(row.features for row in sightings)
+    needs = [row.need_milli for row in sightings]
+    if any(needs):
+        named = pictures if any(pictures) else ()
+        return _ENCODE(_Tiered(*body, statements, named, features if any(features) else (), pack(needs)))
     if any(features):
         return _ENCODE(_Featured(*body, statements, pictures if any(pictures) else (), features))
     if any(pictures):
@@ -348,7 +361,7 @@ def _pack_sightings(rows: Sequence[Sighting]) -> _Sightings:
     )
 
 
-def _unpack_sightings(body: _Featured) -> list[Sighting]:
+def _unpack_sightings(body: _Tiered) -> list[Sighting]:
     packed, pictures, features = body.sightings, body.pictures, body.features
     assert packed is not None
     keys = _unpack_keys(packed.keys)
@@ -357,6 +370,9 @@ def _unpack_sightings(body: _Featured) -> list[Sighting]:
         raise WireError("a picture's name is out of range")
     if features and (len(features) != n or any(len(look) not in (0, FEATURES_BYTES) for look in features)):
         raise WireError("a sighting's features are out of range")
+    needs = repeat(0, n) if body.needs == _NOTHING else unpack(body.needs, n)
+    if not isinstance(needs, repeat) and not 0 <= min(needs) <= max(needs) <= 1000:
+        raise WireError("the score that a sighting needs is out of range")
     firsts = unpack_deltas(packed.first_ms, n)
     spans = unpack(packed.span_ms, n)
     flags = unpack(packed.flags, n)
@@ -403,6 +419,9 @@ def _unpack_sightings(body: _Featured) -> list[Sighting]:
         besides,
         pictures or repeat(b"", n),
         features or repeat(b"", n),
+        needs
+        if isinstance(needs, repeat)
+        else [need * (need > score) for need, score in zip(needs, scores, strict=True)],
         strict=True,
     )
     # As `Sighting._make` does, whose check of the length `zip` has made: this is half the time of reading a batch.

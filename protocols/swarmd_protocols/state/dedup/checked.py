@@ -16,6 +16,8 @@ def check(detection: LocalDetection) -> None:
         raise StateError(f"label {detection.label!r} or asset {detection.asset!r} has no 1 to 64 bytes")
     if not 0 <= detection.score_milli <= 1000 or not 0 <= detection.track_id < 1 << 47:
         raise StateError(f"score_milli {detection.score_milli} or track_id {detection.track_id} is out of range")
+    if not 0 <= detection.need_milli <= 1000:
+        raise StateError(f"need_milli {detection.need_milli} is out of range: 0 to 1000 thousandths are scores")
     if len(detection.thumb) not in (0, NAME_BYTES):
         raise StateError(f"a picture's name has {NAME_BYTES} bytes, not {len(detection.thumb)}")
     if len(detection.features) not in (0, FEATURES_BYTES):

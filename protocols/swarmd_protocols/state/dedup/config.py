@@ -20,6 +20,14 @@ class DedupConfig(msgspec.Struct, frozen=True):
     things as near as `beside_min_cm` cannot be told apart by place."""
     lattice_cm: int = 50
     confirm_observers: int = 2
+    prior_milli: int = 20
+    """Share of things that are faulty, as far as anybody knows: where a score begins to say something (`tiers.py`)."""
+    look_correlation_milli: int = 970
+    """Between two looks at one thing by one model. Source: 0.96 to 0.98 in docs/performance/models.md."""
+    model_correlation_milli: int = 950
+    """Between two models' looks at one thing. Source: 0.947 to 0.967 in docs/performance/models.md."""
+    candidate_refresh_ms: int = 600_000
+    """How often a candidate that goes on to be seen is said again: it costs little and is worth little."""
     ttl_ms: int = 3_600_000
     """An object that nobody has seen for this long is no longer shown."""
     track_ttl_ms: int = 120_000

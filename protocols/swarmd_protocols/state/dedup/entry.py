@@ -42,6 +42,10 @@ PICTURED = 4
 """Mark of a row that names a picture."""
 FEATURED = 8
 """Mark of a row that says how its thing looks."""
+UNSURE = 16
+"""Mark of a row whose author is not sure: what it needs follows in two bytes."""
+_NEED_BYTES = 2
+"""A score in thousandths."""
 _LINE_BITS = 50
 """Of the second half of a place in a `Spot`: more than `PLACE_MAX` and the offset of a neighbour need, with a sign."""
 
@@ -128,7 +132,7 @@ class Entry:
         values = (
             family.label, family.kind, place_of(self.spot), marks & _MOVING != 0, marks & POSITIONED != 0,
             east, north, (ee, en, nn), score, first, last, reports,
-            packed[_ROW.size : _ROW.size + length], self.beside, self.thumb, self.features,
+            packed[_ROW.size : _ROW.size + length], self.beside, self.thumb, self.features, self.need_milli,
         )  # fmt: skip
         return tuple.__new__(Sighting, values)  # As `Sighting._make`, at half the time.
 
@@ -157,7 +161,7 @@ class Entry:
     def beside(self) -> tuple[tuple[int, int], ...]:
         """See `Sighting.beside`."""
         packed = self.packed
-        begin = self._features_at + (FEATURES_BYTES if packed[_MARKS_AT] & FEATURED else 0)
+        begin = self._need_at + (_NEED_BYTES if packed[_MARKS_AT] & UNSURE else 0)
         return () if begin == len(packed) else tuple(_PLACE.iter_unpack(packed[begin:]))
 
     @property
@@ -171,6 +175,26 @@ class Entry:
     def _features_at(self) -> int:
         packed = self.packed
         return _ROW.size + packed[_MODEL_AT] + (NAME_BYTES if packed[_MARKS_AT] & PICTURED else 0)
+
+    @property
+    def _need_at(self) -> int:
+        return self._features_at + (FEATURES_BYTES if self.packed[_MARKS_AT] & FEATURED else 0)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether its author says what score would make it sure, which is not reached."""
+        return self.packed[_MARKS_AT] & UNSURE != 0
+
+    @property
+    def need_milli(self) -> int:
+        """See `Sighting.need_milli`."""
+        begin = self._need_at
+        return int.from_bytes(self.packed[begin : begin + _NEED_BYTES], "big") if self.is_unsure else 0
+
+    @property
+    def model(self) -> bytes:
+        """See `Sighting.model`."""
+        return self.packed[_ROW.size : _ROW.size + self.packed[_MODEL_AT]]
 
     @property
     def features(self) -> bytes:
@@ -201,9 +225,15 @@ def entry_of(origin: NodeId, row: Sighting, dot: Dot, group: str) -> Entry:
 
 
 def _pack(row: Sighting) -> bytes:
-    _, _, _, moving, positioned, east, north, covariance, score, first, last, reports, model, beside, thumb, look = row
+    (
+        _, _, _, moving, positioned, east, north, covariance, score, first, last, reports, model, beside, thumb, look,
+        need,
+    ) = row  # fmt: skip
     marks = positioned * POSITIONED | moving * _MOVING | (PICTURED if thumb else 0) | (FEATURED if look else 0)
+    marks |= UNSURE if need > score else 0
     packed = _ROW.pack(east, north, *covariance, first, last, reports, score, marks, len(model)) + model + thumb + look
+    if need > score:
+        packed += need.to_bytes(_NEED_BYTES, "big")
     return b"".join((packed, *(_PLACE.pack(x, y) for x, y in beside))) if beside else packed
 
 

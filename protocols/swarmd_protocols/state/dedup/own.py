@@ -34,6 +34,7 @@ from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
 from swarmd_protocols.state.dedup.looks import look_of, order_milli
+from swarmd_protocols.state.dedup.tiers import need_after
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
 
@@ -214,7 +215,11 @@ class OwnSightings:
             if joined is None or register.said is not None:
                 continue
             entry = self._view.get(joined.origin, joined.key)
-            if entry is None or (register.row.kind != ASSET and self._distance(register.row, entry.row) < 0):
+            if (
+                entry is None
+                or entry.is_unsure
+                or (register.row.kind != ASSET and self._distance(register.row, entry.row) < 0)
+            ):
                 self._lean(register, None)
                 orphans.append(key)
         self._unsettled.clear()
@@ -272,6 +277,7 @@ class OwnSightings:
             (),
             detection.thumb,
             detection.features,
+            detection.need_milli if detection.need_milli > detection.score_milli else 0,
         )
 
     def _returning(self, row: Sighting, detection: LocalDetection) -> Register | None:
@@ -338,6 +344,7 @@ class OwnSightings:
             model=model,
             thumb=detection.thumb or row.thumb,
             features=features,
+            need_milli=need_after(row, detection.score_milli, detection.need_milli),
         )
         if row.kind == LATTICE and self._bucket(row) != self._bucket(improved):
             self._places[self._bucket(row)].remove(row.key)
@@ -377,7 +384,7 @@ class OwnSightings:
 
     def _worth_saying(self, said: Sighting, row: Sighting, ending: bool) -> bool:
         config = self._config
-        if row.beside != said.beside or row.positioned != said.positioned:
+        if row.beside != said.beside or row.positioned != said.positioned or (said.need_milli and not row.need_milli):
             return True
         if (row.thumb and not said.thumb) or (row.features and not said.features):
             return True
@@ -388,7 +395,8 @@ class OwnSightings:
             return True
         if row.score_milli >= said.score_milli + config.score_step_milli:
             return True
-        if row.last < said.last or ((row.last - said.last) >> 16) >= config.refresh_ms:
+        refresh_ms = config.candidate_refresh_ms if row.need_milli else config.refresh_ms
+        if row.last < said.last or ((row.last - said.last) >> 16) >= refresh_ms:
             return True  # Earlier than said: that was by a clock which ran ahead.
         is_other = row.thumb != said.thumb or row.features != said.features
         return ending and (after < before or row.score_milli > said.score_milli or is_other)
@@ -396,8 +404,9 @@ class OwnSightings:
     def _known_as(self, register: Register) -> Entry | None:
         """The object of others that this register certainly is and to which its position adds little."""
         row = register.row
-        if row.kind == TRACK or register.beside:
-            # What stands beside another thing must be told from it by everybody: its position counts.
+        if row.kind == TRACK or register.beside or row.need_milli:
+            # What stands beside another thing must be told from it by everybody: its position counts. And a join says
+            # that its author is sure.
             return None
         if row.kind == ASSET:
             assert isinstance(row.place, str)
@@ -408,6 +417,8 @@ class OwnSightings:
             leader = near[0] if len(near) == 1 else None
         if leader is None or leader.members is None or leader.origin == self._node:
             return None
+        if leader.is_unsure:
+            return None  # To be sure of what others are not is news.
         if row.score_milli >= max(member.row.score_milli for member in leader.members) + self._config.score_step_milli:
             return None
         if not row.positioned:

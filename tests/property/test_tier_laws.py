@@ -1,0 +1,275 @@
+"""What candidates may do, and what not: laws of `dedup/tiers.py` and of the door to the outside (`api/faults.py`)."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd.api.faults import FaultGate
+from swarmd_protocols.effects import StateChanged
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.federation import objects as federation
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Join, Sighting, decode_facts, encode_facts
+from swarmd_protocols.state.dedup import tiers
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.tiers import Witness, best_words, certainty_milli, evidence_milli, is_confirmed
+from swarmd_protocols.state.dedup.view import DedupView
+from swarmd_protocols.state.observations import DetectionLearned, ObjectChanged, ObjectView
+from swarmd_protocols.state.reviews import Reviews
+from swarmd_protocols.state.shown import Shown
+from tests.support.state_mesh import Mesh, detection
+
+CONFIG = DedupConfig(confirm_observers=1)
+NODES = [NodeId(bytes([n]) * 16) for n in range(1, 7)]
+LIAR = NODES[0]
+MODELS = (b"model--1", b"model--2", b"model--3")
+S = 1 << 16
+
+words = st.builds(
+    Witness, st.sampled_from(NODES), st.integers(0, 999) | st.sampled_from([0, 990, 999]), st.sampled_from(MODELS)
+)
+
+
+def row(score: int, need: int, n: int = 0, model: bytes = MODELS[0], first: int = 1, label: str = "a") -> Sighting:
+    """A sighting of the one thing there is."""
+    return Sighting(
+        label, LATTICE, (n, 0), False, True, 10 * n, 0, (100, 0, 100), score, first * S, 99 * S, 1, model, (), b"", b"",
+        need if need > score else 0,
+    )  # fmt: skip
+
+
+def shown(rows: dict[tuple[NodeId, int], Sighting], joins: dict[NodeId, tuple[NodeId, int]]) -> list[ObjectView]:
+    """What everybody is shown of these rows and joins (author to the row that it has joined)."""
+    view = DedupView(CONFIG)
+    told = Shown(CONFIG, view, Reviews())
+    for (node, n), one in rows.items():
+        view.put(node, one, (1, n + 1))
+    view.settle()
+    for author, named in joins.items():
+        told.take_join(author, (1, 9), Join(named[0], rows[named].key, S, 2 * S))
+    return [change.view for change in told.tell(100)]
+
+
+# --- Evidence ---
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(words, max_size=8), st.randoms(use_true_random=False))
+def test_law_no_order_shows_and_no_author_takes_away(said: list[Witness], rng: random.Random) -> None:
+    whole = evidence_milli(best_words(said), CONFIG)
+    mixed = rng.sample(said, len(said))
+    assert evidence_milli(best_words(mixed), CONFIG) == whole
+    for author in NODES:
+        assert evidence_milli(best_words(word for word in said if word.origin != author), CONFIG) <= whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(words, min_size=1, max_size=12), st.integers(1, 3))
+def test_law_one_author_confirms_nothing(said: list[Witness], observers: int) -> None:
+    """Whatever it says of whatever models, and however often."""
+    alone = best_words(word._replace(origin=LIAR) for word in said)
+    assert evidence_milli(alone, CONFIG) < tiers.SURE_MILLI
+    assert not is_confirmed(alone, CONFIG, observers)
+
+
+def test_ten_looks_are_worth_the_measured_one() -> None:
+    """At a correlation of 0.97 ten equal looks are 10 / (1 + 9 x 0.97) = 1.03."""
+    ten = [Witness(NodeId(bytes([n]) * 16), 900, MODELS[0]) for n in range(10)]
+    assert evidence_milli(best_words(ten[:1]), CONFIG) == 900
+    assert evidence_milli(best_words(ten), CONFIG) == pytest.approx(900 * 10 / (1 + 9 * 0.97), abs=1)
+
+
+def test_who_is_nearly_sure_is_confirmed_by_another_that_is() -> None:
+    """Of one model both must be within 2 %, of two models within 3 %."""
+    one, other = Witness(NODES[0], 990, MODELS[0]), Witness(NODES[1], 985, MODELS[0])
+    assert is_confirmed(best_words([one, other]), CONFIG, 1)
+    assert not is_confirmed(best_words([one, other._replace(certainty_milli=970)]), CONFIG, 1)
+    assert is_confirmed(best_words([one, other._replace(certainty_milli=970, model=MODELS[1])]), CONFIG, 1)
+    assert not is_confirmed(best_words([one, other]), CONFIG, 3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_law_certainty_rises_with_the_score(low: int, high: int, need: int, prior: int) -> None:
+    low, high = min(low, high), max(low, high)
+    assert certainty_milli(low, need, prior) <= certainty_milli(high, need, prior)
+    assert (certainty_milli(high, need, prior) == tiers.SURE_MILLI) == (high >= need)
+
+
+# --- Objects ---
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 999), st.integers(1, 1000), st.sampled_from(MODELS)), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_law_candidates_of_one_author_never_make_a_fault(said: list[tuple[int, int, bytes]], is_joined: bool) -> None:
+    """Its sightings, under any labels and models, and its joins on its own and on others' candidates."""
+    rows = {
+        (LIAR, n): row(min(score, need - 1), need, n, model, first=n + 1) for n, (score, need, model) in enumerate(said)
+    }
+    honest = {(NODES[1], 0): row(300, 980, 0)}
+    joins = {LIAR: (NODES[1], 0)} if is_joined else {}
+    for view in [*shown(rows, {}), *shown(honest, joins)]:
+        assert not view.is_fault
+        assert view.tier == "candidate"
+
+
+def test_who_is_sure_decides_alone_and_what_the_others_say_stays_candidates() -> None:
+    [view] = shown({(NODES[0], 0): row(700, 980), (NODES[1], 1): row(600, 0, 1)}, {})
+    assert (view.tier, view.is_fault, view.score_milli, len(view.observers)) == ("confirmed", True, 600, 2)
+    [view] = shown({(NODES[0], 0): row(700, 980)}, {NODES[1]: (NODES[0], 0)})
+    assert (view.tier, view.is_fault) == ("candidate", False)
+    assert view.evidence_milli == certainty_milli(700, 980, CONFIG.prior_milli)
+
+
+# --- The wire ---
+
+
+def test_a_body_without_candidates_has_the_bytes_it_had_and_one_with_them_comes_back() -> None:
+    sure, unsure = row(900, 0, 1), row(500, 968, 2)
+    old = encode_facts(Facts([sure]))
+    assert decode_facts(old).sightings == [sure]
+    assert len(msgspec.msgpack.decode(old)) == 5
+    mixed = encode_facts(Facts([sure, unsure]))
+    assert decode_facts(mixed).sightings == [sure, unsure]
+    parts = msgspec.msgpack.decode(mixed)
+    assert len(msgspec.msgpack.encode(parts[8])) <= 8, "a few bytes"
+    with pytest.raises(WireError):
+        decode_facts(msgspec.msgpack.encode([*parts[:8], b"\xff\xff\xff"]))
+
+
+# --- The door ---
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, str, int]]:
+    """As the state tells of objects: new, updates, and gone."""
+    alive: set[str] = set()
+    told = []
+    for name, evidence, is_gone in draw(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000), st.booleans()), max_size=30)
+    ):
+        kind = "new" if name not in alive else "expired" if is_gone else "update"
+        (alive.discard if kind == "expired" else alive.add)(name)
+        told.append((kind, name, evidence))
+    return told
+
+
+def object_view(name: str, evidence: int, review: str = "") -> ObjectView:
+    return ObjectView(
+        name, "a", 500, 0, 0, (1, 0, 1), "", (NODES[0],), 1, 2, evidence >= 1000, 1, review, "", (), b"", evidence
+    )
+
+
+def heard(events: list[tuple[str, str, int]]) -> Iterator[ObjectChanged]:
+    """What a listener is told of this history; evidence of 900 and more counts as sure."""
+    gate = FaultGate()
+    for kind, name, evidence in events:
+        view = object_view(name, 1000 if evidence >= 900 else evidence)
+        passed = gate.pass_on(StateChanged("state", ObjectChanged(kind, view, "")))
+        if passed is not None:
+            assert isinstance(passed, StateChanged)
+            assert isinstance(passed.detail, ObjectChanged)
+            yield passed.detail
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_law_the_outside_holds_no_candidate(events: list[tuple[str, str, int]]) -> None:
+    """Whoever keeps what is new or updated, and drops what expired, never holds what was a candidate last."""
+    held: dict[str, ObjectView] = {}
+    last: dict[str, int] = {}
+    told = list(heard(events))
+    for change in told:
+        if change.kind in ("new", "update"):
+            assert change.view.is_fault
+            held[change.view.object_id] = change.view
+        else:
+            held.pop(change.view.object_id, None)
+    for kind, name, evidence in events:
+        last[name] = evidence if kind in ("new", "update") else 0
+    assert all(last[name] >= 900 for name in held)
+
+
+def test_what_becomes_a_fault_is_new_and_what_ceases_to_be_one_is_taken_back() -> None:
+    events = [("new", "a", 500), ("update", "a", 600), ("update", "a", 950), ("update", "a", 960), ("update", "a", 10)]
+    assert [change.kind for change in heard([*events, ("expired", "a", 10)])] == ["new", "update", "expired"]
+    confirmed = StateChanged("state", ObjectChanged("update", object_view("a", 500, "confirmed"), ""))
+    assert FaultGate().pass_on(confirmed) == confirmed, "a person has said so"
+
+
+# --- One node's own word ---
+
+
+def test_a_candidate_is_said_once_until_it_is_surer_and_a_sure_look_is_said_beside_it() -> None:
+    mesh = Mesh(2, config=ReplicaConfig(dedup=CONFIG))
+    mesh.run(3)
+
+    def see(index: int, score: int, kind: str = "update") -> None:
+        mesh.see(index, replace(detection(mesh.now_ns, score=score, kind=kind), need_milli=968))
+
+    see(0, 500, "new")
+    mesh.run(5)
+    for replica in mesh.replicas:
+        [view] = replica.views.objects()
+        assert (view.tier, view.is_fault, len(view.observers)) == ("candidate", False, 1)
+    heard = len(mesh.members[1].details)
+    for _ in range(6):
+        mesh.run(12)
+        see(0, 505)
+    mesh.run(3)
+    told = [one for one in mesh.members[1].details[heard:] if isinstance(one, DetectionLearned)]
+    assert not told, "a refresh every ten seconds is for what somebody is sure of"
+    see(1, 980, "new")
+    mesh.run(5)
+    for replica in mesh.replicas:
+        [view] = replica.views.objects()
+        assert (view.tier, view.observers) == ("confirmed", tuple(sorted(one.node for one in mesh.members)))
+
+
+def test_a_sure_thing_stays_sure() -> None:
+    """Later looks that see less take nothing back: of an author the surest look counts."""
+    mesh = Mesh(1, config=ReplicaConfig(dedup=CONFIG))
+    mesh.run(3)
+    for score, need, sigma in ((500, 968, 20), (700, 600, 20), (650, 968, 5)):
+        look = detection(mesh.now_ns, score=score, kind="new" if score == 500 else "update", sigma_cm=sigma)
+        mesh.see(0, replace(look, need_milli=need))
+        mesh.run(3)
+    [view] = mesh.replicas[0].views.objects()
+    assert (view.tier, view.score_milli) == ("confirmed", 700)
+
+
+def test_who_joined_what_became_a_candidate_says_its_own() -> None:
+    """Else an author could be sure, have others join, take its word back by half, and leave nobody who is sure."""
+    mesh = Mesh(2, config=ReplicaConfig(dedup=CONFIG))
+    mesh.run(3)
+    mesh.see(0, detection(mesh.now_ns, score=980, sigma_cm=5))
+    mesh.run(3)
+    mesh.see(1, detection(mesh.now_ns, score=980, sigma_cm=50))
+    mesh.run(3)
+    view, own = mesh.replicas[1]._projection.view, mesh.replicas[1]._projection.own
+    [entry] = view.all()
+    assert entry.origin == mesh.members[0].node, "it has joined"
+    view.put(entry.origin, entry.row._replace(score_milli=500, need_milli=968), (1 << 40, 1))
+    own.row_changed(entry.origin, entry.key)
+    assert [fact.key for fact in mesh.replicas[1]._projection.orphans() if isinstance(fact, Sighting)] == [entry.key]
+
+
+# --- Above ---
+
+
+def test_a_region_calls_no_candidate_confirmed() -> None:
+    said = {NODES[0]: Witness(NODES[0], 900, MODELS[0])}
+    found = federation.Derived(
+        bytes(8), 1, "a", "", 500, None, None, None, "", (NODES[0],), 1, 2, 1, "", (), (), (), b"", said
+    )
+    assert found.tier(1) == "candidate"
+    assert found._replace(witnesses={NODES[0]: Witness(NODES[0], 1000, b"")}).tier(1) == "confirmed"
