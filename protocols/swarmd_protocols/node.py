@@ -431,6 +431,10 @@ class Node:
         meta = {key: value for key, (_, value, _) in self._swim.metadata.own_meta.items() if value}
         return member_rows(self._core, self._swim.membership.links.own, meta, state)
 
+    def subprotocol(self, name: str) -> SubProtocol | None:
+        """One of those that it was made with; None where there is none of that name."""
+        return self._subs.get(name)
+
     def names(self) -> dict[NodeId, str]:
         """Node to name of all known members."""
         return names(self._core)

@@ -17,6 +17,7 @@ from swarmd.events.store import Query
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.requests import NeighbourView
 from swarmd_protocols.past.fetching import Stretch
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView, ReviewSubject
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
@@ -201,6 +202,10 @@ class InParts(Protocol):
 
     def counters(self) -> Iterator[Mapping[str, Mapping[NodeId, int]]]:
         """The swarm's counters, by name and node."""
+        ...
+
+    def neighbours(self) -> Sequence[NeighbourView]:
+        """The swarms of other owners beside this one: few, and of each what fits one word."""
         ...
 
 

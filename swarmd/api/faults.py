@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from swarmd.api.daemon import BusEvent, DaemonView, InParts, Look, NodeInfo, NodePosition, PictureSeen
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.requests import NeighbourView
 from swarmd_protocols.state.observations import (
     CellView,
     DetectionLearned,
@@ -158,6 +159,10 @@ class _FaultsInParts:
 
     def detections(self) -> Iterator[Sequence[DetectionView]]:
         return ([view for view in part if not view.is_candidate] for part in self._parts.detections())
+
+    def neighbours(self) -> Sequence[NeighbourView]:
+        """See `InParts`."""
+        return self._parts.neighbours()
 
     def cells(self) -> Iterator[Sequence[CellView]]:
         return self._parts.cells()

@@ -6,6 +6,7 @@ from typing import Any
 
 from swarmd.api import geojson, views
 from swarmd.api.daemon import EyeControl, Operations, PoseSeen
+from swarmd.api.neighbours import register_neighbours
 from swarmd.api.parts import Parts
 from swarmd.api.review_verbs import register_reviews
 from swarmd.api.verbs import Verbs, number_argument, text_argument
@@ -60,6 +61,7 @@ def register_verbs(daemon: Operations, verbs: Verbs) -> None:
     for verb in _VERBS:
         verbs.add(verb, getattr(answers, verb), changes=verb in _CHANGING)
     register_reviews(daemon, verbs)
+    register_neighbours(daemon, verbs)
     for verb in ("pose", "note_problem", "alert"):
         verbs.add(verb, getattr(answers, verb), internal=True)
     verbs.add("happened", lambda arguments: _happened(daemon, arguments), internal=True)

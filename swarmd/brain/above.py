@@ -1,5 +1,6 @@
 """What a gateway reads of its node, and puts into its swarm (`swarmd.federation.above.SwarmWord`)."""
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -7,6 +8,8 @@ from swarmd.brain.parts import Parts
 from swarmd_protocols.effects import SetMeta
 from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.border import Border
+from swarmd_protocols.neighbours.requests import Bring
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.evidence import Evidence
 from swarmd_protocols.state.observations import SetNote
@@ -72,6 +75,16 @@ class Above:
     def operators(self) -> frozenset[bytes]:
         """Public keys that speak for an operator."""
         return operators_of(self._trust.chain)
+
+    def border(self, seed: bytes, life: int) -> Border:
+        """The talk with gateways of neighbouring swarms."""
+        parts = self._parts
+        node, crypto = parts.identity.node, parts.releases.protocol.trust.chain.crypto
+        return Border(parts.neighbours, node, seed, crypto, parts.positions, life, os.urandom)
+
+    def bring(self, brought: Bring) -> None:
+        """Have the node judge what a neighbouring swarm has said."""
+        self._parts.driver.command("beside", brought)
 
     def show(self, figures: Callable[[], dict[str, object]]) -> None:
         """Have `swarmd status` show the gateway's figures."""

@@ -223,7 +223,8 @@ class Brain:
         past = compose.make_past(
             config, identity, trust, crypto, replica, boot, journal, driver, lambda: self.view.counters(), self.log
         )
-        subprotocols: list[SubProtocol] = [replica, releases.protocol, positions, past.protocol]
+        neighbours = compose.make_neighbours(identity, trust, crypto, replica, sightings.plane, records)
+        subprotocols: list[SubProtocol] = [replica, releases.protocol, positions, past.protocol, neighbours]
         offload = compose.make_offload(config, identity, crypto, replica, boot)
         thumbs = compose.make_thumbs(config, identity, replica, records, journal, self._metrics, bool(self._beside))
         subprotocols += [one for one in (offload, thumbs) if one is not None]

@@ -28,6 +28,8 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.federation.shares import ROLE
 from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.neighbours.neighbours import JOURNAL as NEIGHBOURS_JOURNAL
+from swarmd_protocols.neighbours.neighbours import Neighbours
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.past.giving import GivingConfig
 from swarmd_protocols.past.past import PastConfig, PastProtocol
@@ -67,7 +69,7 @@ def open_identity(config: Config, crypto: Crypto, log: Logger) -> Identity:
     try:
         if swarm.dev_fleet:
             log.warning("dev_fleet", text=dev_fleet_warning(Path(swarm.dev_fleet)))
-            roles = (ROLE,) if config.federation.paths else ()
+            roles = (ROLE,) if config.federation.paths or config.federation.neighbours else ()
             return open_dev_fleet(Path(swarm.dev_fleet), node.name or socket.gethostname(), roles=roles)
         identity = load_identity(Path(swarm.identity)) if swarm.identity else load_credentials()
         if identity is None:
@@ -229,6 +231,19 @@ def make_positions(config: Config, identity: Identity, crypto: Crypto, replica: 
         messages_per_s=POSITIONS_PER_S // 4 if config.gossip.profile == "lean" else POSITIONS_PER_S,
     )
     return Positions(identity.node, NodeSigner(crypto, identity.seed), settings, boot, replica.clock.physical_ms)
+
+
+def make_neighbours(
+    identity: Identity,
+    trust: Trust,
+    crypto: Crypto,
+    replica: Replica,
+    plane: Plane | None,
+    records: Mapping[bytes, bytes],
+) -> Neighbours:
+    """The sub-protocol that knows the swarms of other owners in one place with this one."""
+    kept = {key: record for key, record in records.items() if key.startswith(NEIGHBOURS_JOURNAL)}
+    return Neighbours(trust, identity.roots[0], crypto, replica, plane, kept)
 
 
 def make_past(

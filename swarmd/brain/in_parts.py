@@ -1,9 +1,12 @@
 """The long views of the brain, a few rows at a time (`swarmd.api.daemon.InParts`)."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from swarmd.brain.dismissals import dismissed
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.neighbours import Neighbours
+from swarmd_protocols.neighbours.requests import NeighbourView
 from swarmd_protocols.node import Node
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewSubject
 from swarmd_protocols.state.replica_views import ReplicaViews
@@ -16,11 +19,13 @@ class PartsOfViews:
     Args:
         node: Whose members.
         views: Of its replicated state.
+        neighbours: What it knows of the swarms beside its own.
     """
 
-    def __init__(self, node: Node, views: ReplicaViews) -> None:
+    def __init__(self, node: Node, views: ReplicaViews, neighbours: Neighbours | None = None) -> None:
         self._node = node
         self._views = views
+        self._neighbours = neighbours
 
     def names(self) -> Mapping[NodeId, str]:
         """Node to name of all members."""
@@ -51,3 +56,7 @@ class PartsOfViews:
     def cells(self) -> Iterator[Sequence[CellView]]:
         """The survey area."""
         return self._views.cell_parts()
+
+    def neighbours(self) -> Sequence[NeighbourView]:
+        """The swarms beside this one."""
+        return [] if self._neighbours is None else self._neighbours.views(time.monotonic_ns())

@@ -21,6 +21,8 @@ from swarmd.release.service import ReleaseService
 from swarmd.transports.base import Transport
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.ids import Address
+from swarmd_protocols.neighbours.neighbours import NAME as NEIGHBOURS
+from swarmd_protocols.neighbours.neighbours import Neighbours
 from swarmd_protocols.node import Node
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_protocols.state.positions import Positions
@@ -63,6 +65,13 @@ class Parts(msgspec.Struct):
     door: OperatorDoor | None = None
     is_armed: bool | None = None
     """What the autopilot last said; a model that asks for "disarmed" waits for False."""
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What this node knows of the swarms beside its own."""
+        found = self.node.subprotocol(NEIGHBOURS)
+        assert isinstance(found, Neighbours)
+        return found
 
     def battery_milli(self) -> int | None:
         """Thousandths of the charge, by the own position; None where there is no battery or it is not known."""

@@ -10,6 +10,7 @@ from swarmd import __version__
 from swarmd.api.bus import Notice
 from swarmd.api.daemon import BusEvent, EyeControl, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.api.histogram import Histogram
+from swarmd.api.neighbours import brief_row
 from swarmd.brain.above import Above
 from swarmd.brain.history import History
 from swarmd.brain.in_parts import PartsOfViews
@@ -169,6 +170,7 @@ class View:
             **({"lending": lending.status()} if lending is not None else {}),
             "journal": journal_summary(parts.journal),
             "facts": fact_rows(parts),
+            "neighbours": [brief_row(one) for one in self.in_parts.neighbours()],
             **({"gateway": self.above.shown()} if self.above.shown is not None else {}),
             "alerts": [alert.row() for alert in self._history.standing()],
             "events": dict(self._history.store.counts | self._history.recorder.counts),
@@ -208,7 +210,7 @@ class View:
     @property
     def in_parts(self) -> PartsOfViews:
         """What may be long, a few at a time."""
-        return PartsOfViews(self._parts.node, self._parts.replica.views)
+        return PartsOfViews(self._parts.node, self._parts.replica.views, self._parts.neighbours)
 
     def stages(self) -> Mapping[str, Histogram]:
         """Latency by stage."""

@@ -1,4 +1,4 @@
-"""`swarmd fleet`: one question to all swarms of a region; missions and notes for one, signed by an operator."""
+"""`swarmd fleet`: one question to all swarms of a region; missions, notes and agreements, signed by an operator."""
 
 import argparse
 import re
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from swarmd.cli import neighbour_desk
 from swarmd.cli.common import plain, print_json, print_table
 from swarmd.cli.desk import add_passphrase, passphrases
 
@@ -37,12 +38,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     objects.add_argument("--history", type=Path, metavar="FOLDER", help="ask what was exported there instead")
     mission = verbs.add_parser("mission", help="sign which area a swarm shall survey", allow_abbrev=False)
     note = verbs.add_parser("note", help="sign words for a swarm", allow_abbrev=False)
-    for one in (mission, note):
-        one.add_argument("name", metavar="NAME", help="of the fact; a later revision of the name replaces it")
-        one.add_argument("--swarm", required=True, help="the swarm's own name")
+    neighbour = verbs.add_parser("neighbour", help="sign an agreement with a swarm beside this one", allow_abbrev=False)
+    neighbour_desk.add_arguments(neighbour)
+    for one, out in ((mission, "fact, for region send"), (note, "fact, for region send"),
+                     (neighbour, "agreement, for neighbours agree")):  # fmt: skip
+        one.add_argument("name", metavar="NAME", help="of it; a later revision of the name replaces it")
+        one.add_argument("--swarm", required=True, help="the own swarm's name")
         one.add_argument("--revision", type=int, default=1, metavar="N", help="one more than what it replaces")
         one.add_argument("--key", required=True, metavar="KEY", help="the operator's key file, or agent:NAME")
-        one.add_argument("--out", type=Path, required=True, metavar="FILE", help="the signed fact, for region send")
+        one.add_argument("--out", type=Path, required=True, metavar="FILE", help=f"the signed {out}")
         add_passphrase(one)
     mission.add_argument("--area", type=Path, metavar="FILE", help="GeoJSON with one polygon; none withdraws it")
     mission.add_argument("--cell-m", type=float, default=20.0, metavar="M", help="side of its cells (%(default)s)")
@@ -51,6 +55,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Ask, or sign."""
+    if args.fleet_verb == "neighbour":
+        return neighbour_desk.sign(args)
     return _sign(args) if args.fleet_verb in ("mission", "note") else _ask(args)
 
 

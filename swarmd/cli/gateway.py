@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from swarmd.config.bridges import FederationConfig, MqttConfig
 
 
@@ -30,6 +32,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="URL",
         help="a broker, mqtt://HOST:PORT, or a Zenoh router, zenoh://HOST:PORT; may be given twice",
     )
+    parser.add_argument(
+        "--neighbour",
+        action="append",
+        metavar="URL",
+        help="a path to gateways of neighbouring swarms, as --path; without a region it is all that is needed",
+    )
     parser.add_argument("--region-key", metavar="HEX", help="the region's public key (swarmd region show)")
     add_settings(parser)
 
@@ -41,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from swarmd.cli.settings import flags_of
     from swarmd.config.loading import Loaded, load
     from swarmd.errors import ControlError, DaemonError
+    from swarmd.federation.border import BorderLink
     from swarmd.federation.gateway import Gateway
     from swarmd.federation.pipes import pipe_maker
     from swarmd.logs import Logger
@@ -49,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     flags: dict[str, Any] = {"http.listen": "off", **flags_of(args), "eye.enabled": False}
     if args.path:
         flags["federation.paths"] = args.path
+    if args.neighbour:
+        flags["federation.neighbours"] = args.neighbour
     if args.region_key:
         flags["federation.region_key"] = args.region_key
 
@@ -60,13 +71,19 @@ def run(args: argparse.Namespace) -> int:
     log = Logger(config.node.name, config.log.level, config.log.format)
     crypto = NaClCrypto()
     identity = compose.open_identity(config, crypto, log)
-    made = pipe_maker(tls_of(config.federation), config.federation.prefix, identity.node.hex()[:20])
-    gateway = Gateway(
-        settings_of(config.federation), identity.seed, crypto, lambda: compose.state_dir(config, identity), made
-    )
+    settings, prefix = config.federation, config.federation.prefix.strip("/")
+    beside: dict[str, Callable[[Any], Awaitable[None]]] = {}
+    if settings.neighbours:
+        # Of its own: a broker lets one client of a name in, and the region's may be another's machine.
+        apart = pipe_maker(tls_of(settings), prefix, f"n{identity.node.hex()[:19]}")
+        beside["neighbours"] = BorderLink(settings.neighbours, prefix, identity.seed, apart).run
+    if settings.paths or settings.region_key or not settings.neighbours:
+        made = pipe_maker(tls_of(settings), settings.prefix, identity.node.hex()[:20])
+        folder = lambda: compose.state_dir(config, identity)  # noqa: E731
+        beside["gateway"] = Gateway(settings_of(settings), identity.seed, crypto, folder, made).run
 
     async def live() -> int:
-        return await Brain(loaded, log, read, beside={"gateway": gateway.run}).run()
+        return await Brain(loaded, log, read, beside=beside).run()
 
     try:
         return asyncio.run(live())

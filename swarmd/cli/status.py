@@ -56,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if lending is not None:
         offers = ", ".join(f"{name} ({len(digests)})" for name, digests in sorted(lending["lenders"].items()))
         print(f"  lenders     {offers or 'nobody lends'}")
+    for one in status.get("neighbours", ()):
+        what = f"{one['positions']} positions, {one['claims']} claims"
+        spent = f", {one['spent_cells']} cells kept too long" if one["spent_cells"] else ""
+        print(f"  neighbour   {one['name']} ({one['swarm']}): {one['state']}, {what}{spent}")
     for plugin in status.get("plugins", ()):
         runs = f"process {plugin['pid']}" if plugin["pid"] else "not running"
         print(f"  plug-in     {plugin['name']} of {plugin['package']}, {runs}, started {plugin['starts']} times")

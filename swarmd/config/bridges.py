@@ -161,6 +161,11 @@ class FederationConfig:
     bundles: tuple[str, ...] = option(
         (), "Addresses and folders from below which bundles that a region names may be fetched; empty: none."
     )
+    neighbours: tuple[str, ...] = option(
+        (),
+        "The same kinds of paths, to gateways of neighbouring swarms: `zenoh://?listen=0.0.0.0:7448` on one side and "
+        "`zenoh://HOST:7448` on the other; empty: this gateway speaks with none.",
+    )
     ca_file: str = option("", "PEM file of the brokers' authority; empty: the system's.")
     cert_file: str = option("", "Client certificate, PEM.")
     key_file: str = option("", "Client key, PEM, mode 0600 or a systemd credential.")

@@ -5,6 +5,8 @@ from typing import Protocol
 
 from swarmd.api.daemon import BusEvent, NodeInfo
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.border import Border
+from swarmd_protocols.neighbours.requests import Bring
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.evidence import Evidence
 from swarmd_protocols.summary import MemberView
@@ -102,4 +104,25 @@ class GatewayDaemon(Protocol):
 
     def note_problem(self, where: str, text: str) -> None:
         """Say trouble in the log."""
+        ...
+
+
+class BorderWord(SwarmWord, Protocol):
+    """What a gateway needs beside, to speak with neighbouring swarms."""
+
+    def border(self, seed: bytes, life: int) -> Border:
+        """The talk with gateways of neighbouring swarms, for a gateway with this key."""
+        ...
+
+    def bring(self, brought: Bring) -> None:
+        """Have the node judge what a neighbouring swarm has said."""
+        ...
+
+
+class BorderDaemon(GatewayDaemon, Protocol):
+    """The same of the daemon."""
+
+    @property
+    def above(self) -> BorderWord:
+        """See `BorderWord`."""
         ...

@@ -2,10 +2,12 @@
 
     PREFIX/SWARM/up/GATEWAY        gateway → region      frames, `wire.Way.UP`
     PREFIX/SWARM/down/GATEWAY      region → gateway      frames, `wire.Way.DOWN`
+    PREFIX/SWARM/beside/OTHER      gateways of the swarm OTHER → gateways of SWARM, `BESIDE` and `INTRODUCE`
 
-SWARM and GATEWAY are 32 hexadecimal digits. A gateway listens at its own `down` place; a region listens to every `up`
-place below PREFIX (`+` in MQTT, `*` in Zenoh). A pipe may lose, repeat and reorder frames, and keeps nothing: the
-outbox does. It must not change one, and what it delivers is bytes from anybody.
+SWARM, OTHER and GATEWAY are 32 hexadecimal digits. A gateway listens at its own `down` place, and where it speaks with
+neighbours at every `beside` place of its swarm; a region listens to every `up` place below PREFIX (`+` in MQTT, `*` in
+Zenoh). A pipe may lose, repeat and reorder frames, and keeps nothing: the outbox does. It must not change one, and what
+it delivers is bytes from anybody.
 """
 
 import re
@@ -17,7 +19,7 @@ from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
 
 PREFIX = "swarm-fed/1"
 """Before every place; the digit is `wire.WIRE_VERSION`."""
-_PLACE = re.compile(rf"/([0-9a-f]{{{2 * SWARM_KEY_BYTES}}})/(up|down)/([0-9a-f]{{{2 * NODE_ID_BYTES}}})")
+_PLACE = re.compile(rf"/([0-9a-f]{{{2 * SWARM_KEY_BYTES}}})/(up|down|beside)/([0-9a-f]{{{2 * NODE_ID_BYTES}}})")
 
 
 class Place(NamedTuple):
@@ -26,6 +28,7 @@ class Place(NamedTuple):
     swarm: bytes
     way: Way
     gateway: NodeId
+    """Or, in places of `Way.BESIDE`, the key of the swarm that speaks, as long as a node's id."""
 
     def path(self, prefix: str = PREFIX) -> str:
         """As a topic, or as a key expression."""

@@ -109,8 +109,7 @@ class Node:
             self.id, signer, self.trust, ReplicaConfig(), random.Random(1), {}, self.lives, WALL_NS, self.public
         )
         self.neighbours = Neighbours(self.trust, self.fleet.root, CRYPTO, self.replica, Plane(*ORIGIN), dict(self.disk))
-        self.border = Border(
-            self.neighbours, self.trust, self.id, self.seed, CRYPTO, self, self.lives, self.rng.randbytes
+        self.border = Border(self.neighbours, self.id, self.seed, CRYPTO, self, self.lives, self.rng.randbytes
         ) if self.is_gateway else None  # fmt: skip
 
     def signs(self, kind: str, said: Introduction | Word) -> bytes:

@@ -45,7 +45,7 @@ from swarmd_protocols.neighbours.words import (
 from swarmd_protocols.state.positions import Located
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import read_certificate
-from swarmd_protocols.trust.trust import Revocation, Trust, read_payload
+from swarmd_protocols.trust.trust import Revocation, read_payload
 
 INTRODUCE_NS = 10_000_000_000
 """Between two introductions: a sixth of the time after which a silent neighbour is told nothing
@@ -96,7 +96,6 @@ class Border:
 
     Args:
         neighbours: The own node's sub-protocol: judges, and knows who may be told.
-        trust: The own swarm's.
         node: This gateway.
         seed: Its Ed25519 seed.
         crypto: The library.
@@ -108,7 +107,6 @@ class Border:
     def __init__(
         self,
         neighbours: Neighbours,
-        trust: Trust,
         node: NodeId,
         seed: bytes,
         crypto: Crypto,
@@ -117,7 +115,7 @@ class Border:
         salt: Callable[[int], bytes],
     ) -> None:
         self._neighbours = neighbours
-        self._trust = trust
+        self._trust = neighbours.trust
         self._node = node
         self._seed, self._crypto = seed, crypto
         self._public = crypto.public_key(seed)

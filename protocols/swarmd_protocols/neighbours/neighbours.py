@@ -108,7 +108,8 @@ class Neighbours:
         plane: Plane | None,
         restored: Mapping[bytes, bytes],
     ) -> None:
-        self._trust = trust
+        self.trust = trust
+        """The own swarm's."""
         self._root = decode_envelope(first_root).digest
         self.key = swarm_key(self._root, trust.swarm)
         """Of the own swarm."""
@@ -244,12 +245,12 @@ class Neighbours:
             signed, said = read_agreement(statement)
         except WireError as error:
             raise StateError(f"this is no agreement about a neighbour: {error}") from error
-        if said.swarm != self._trust.swarm:
-            raise StateError(f"this agreement is of the swarm {said.swarm}, not of {self._trust.swarm}")
+        if said.swarm != self.trust.swarm:
+            raise StateError(f"this agreement is of the swarm {said.swarm}, not of {self.trust.swarm}")
         if said.key == self.key:
             raise StateError("a swarm is not its own neighbour")
-        operators = operators_of(self._trust.chain)
-        if not judged({"": statement}, self._trust.swarm, operators, self._crypto.verify):
+        operators = operators_of(self.trust.chain)
+        if not judged({"": statement}, self.trust.swarm, operators, self._crypto.verify):
             raise StateError(
                 "no operator of this fleet has signed this agreement: sign it with a key that swarmd keys role named"
             )
@@ -277,7 +278,7 @@ class Neighbours:
 
     def _judge(self) -> None:
         """Hold all agreements against the operators that there are now."""
-        trust = self._trust
+        trust = self.trust
         held = judged(self._kept, trust.swarm, operators_of(trust.chain), self._crypto.verify)
         # Of too many those count that end last: one that was ended makes room.
         keys = sorted(held, key=lambda key: (-held[key][1].until_ms, key))[:NEIGHBOURS_MAX]
