@@ -3,13 +3,24 @@
 The daemon's child process and the simulator drive this same object.
 """
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from swarmd_models.backends.base import Announce
 from swarmd_models.bundle import Bundle, TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.geo.geolocate import GroundFix, Intrinsics, extent_on_ground, is_usable, ray_to_ground
+from swarmd_models.geo.geolocate import (
+    GroundFix,
+    Intrinsics,
+    Quaternion,
+    extent_on_ground,
+    is_usable,
+    multiply,
+    quaternion_from_euler,
+    ray_to_ground,
+)
 from swarmd_models.looks import Looks
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
@@ -46,6 +57,7 @@ class Eye:
         self._detector = detector
         self._options = options
         self._intrinsics = intrinsics
+        self._boresight: Quaternion | None = None
         interval_ns = options.update_interval_ms * 1_000_000
         self._tracker = Tracker(_rule(detector.bundle, options), interval_ns, options.first_track_id)
         self._looks = Looks(options.looks_never) if options.looks else None
@@ -70,6 +82,15 @@ class Eye:
     def set_intrinsics(self, intrinsics: Intrinsics | None) -> None:
         """Tell which camera it is, once that is known."""
         self._intrinsics = intrinsics
+
+    def set_boresight(self, boresight_deg: Sequence[float]) -> None:
+        """Tell how the camera is turned against what poses say of it.
+
+        Args:
+            boresight_deg: Yaw, pitch and roll in degrees, about the camera's own axes as its pose has them; or nothing.
+        """
+        angles = [math.radians(angle) for angle in boresight_deg]
+        self._boresight = quaternion_from_euler(*angles) if any(angles) else None
 
     @property
     def detector(self) -> Detector:
@@ -114,11 +135,15 @@ class Eye:
         clock = time.perf_counter_ns
         started = clock()
         height, width = frame.image.shape[:2]
-        intrinsics = None if self._intrinsics is None else self._intrinsics.scaled_to(width, height)
-        fixes = self._locate(detections, frame.pose, intrinsics)
+        camera = self._intrinsics
+        intrinsics = camera.scaled_to(width, height) if camera is not None and camera.fits(width, height) else None
+        pose = frame.pose
+        if pose is not None and self._boresight is not None:
+            pose = replace(pose, camera_to_ned=multiply(pose.camera_to_ned, self._boresight))
+        fixes = self._locate(detections, pose, intrinsics)
         located = clock()
-        events = self._tracker.update(frame.captured_ns, detections, fixes, frame.pose, intrinsics)
-        events = _with_extents(events, frame.pose, intrinsics)
+        events = self._tracker.update(frame.captured_ns, detections, fixes, pose, intrinsics)
+        events = _with_extents(events, pose, intrinsics)
         if self._looks is not None:
             events = self._looks.noted(frame.image, events)
         stages = dict(self._detector.stage_ns)

@@ -7,7 +7,6 @@ it decodes.
 
 import os
 import re
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from swarmd_models.errors import FrameError, SourceError, SourceRefused
 from swarmd_models.levelling import Leveller, is_raw
+from swarmd_models.picture_header import read_header
 from swarmd_models.stream_probe import is_about_user, why_refused
 from swarmd_models.types import Frame, FrameSource
 
@@ -28,7 +28,10 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".p
 MAX_IMAGE_BYTES = 64 << 20
 """Of a picture's file."""
 MAX_IMAGE_SIDE = 16_384
-"""Pixels of a picture's side, before it is decoded."""
+"""Pixels of a picture's side, by its header, before it is decoded."""
+MAX_IMAGE_PIXELS = 160_000_000
+"""Of a picture, before it is decoded: the largest aerial cameras have 150 million. In colour that is 480 MB."""
+_UNKNOWN_PICTURE = "corrupt, or of a format that is not known"
 MAX_RAW_BYTES = 256 << 20
 """Of a thermal picture's pixels, as its header says them, before it is decoded: a hundred times the largest sensors'.
 Packed, a file of 62 KB holds 512 MB of them, and an eye was at it for a minute."""
@@ -49,9 +52,6 @@ _MISSING_FRAMES = 5
 """Frames that may be missing at its end however short it is."""
 _GRAY16 = int.from_bytes(b"Y1\0\x10", "little")
 """FFmpeg's tag of grey pixels of 16 bits, little-endian: what radiometric recordings and Y16 cameras have."""
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_SAMPLES = 256, 257, 258, 277
-_TIFF_SHORT, _TIFF_LONG = 3, 4
-"""Tags, and the types of their values."""
 _DEFAULT_FPS = 25.0
 """Frames a second of a video that names none, or nonsense."""
 Clock = Callable[[], int]
@@ -379,8 +379,7 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
         raise SourceError(f"picture {path} is truncated: the JPEG has no end")
     if data[:8] == b"\x89PNG\r\n\x1a\n" and b"IEND" not in data[-64:]:
         raise SourceError(f"picture {path} is truncated: the PNG has no end")
-    if _raw_bytes(data) > MAX_RAW_BYTES:
-        raise SourceError(f"picture {path} holds more than {MAX_RAW_BYTES >> 20} MiB of measurements; give it in parts")
+    _check_size(path, data)
     try:
         # IMREAD_COLOR would make measurements of 16 bits flat, so those are asked for first.
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if _may_be_raw(data) else None
@@ -389,10 +388,21 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
     except cv2.error as error:
         raise SourceError(f"picture {path} cannot be decoded: {error.err}") from error
     if image is None or image.size == 0:
-        raise SourceError(f"picture {path} cannot be decoded: corrupt, or of a format that this OpenCV does not know")
-    if max(image.shape) > MAX_IMAGE_SIDE:
-        raise SourceError(f"picture {path} is wider or higher than {MAX_IMAGE_SIDE} pixels")
+        raise SourceError(f"picture {path} cannot be decoded: {_UNKNOWN_PICTURE}")
     return image if is_raw(image) else image.astype(np.uint8, copy=False)
+
+
+def _check_size(path: Path, data: bytes) -> None:
+    """Refuse by its header what would be too large to decode."""
+    header = read_header(data)
+    if header is None:
+        raise SourceError(f"picture {path} cannot be decoded: {_UNKNOWN_PICTURE}")
+    if header.raw_bytes > MAX_RAW_BYTES:
+        raise SourceError(f"picture {path} holds more than {MAX_RAW_BYTES >> 20} MiB of measurements; give it in parts")
+    if max(header.width, header.height) > MAX_IMAGE_SIDE:
+        raise SourceError(f"picture {path} is wider or higher than {MAX_IMAGE_SIDE} pixels")
+    if header.width * header.height > MAX_IMAGE_PIXELS:
+        raise SourceError(f"picture {path} has more than {MAX_IMAGE_PIXELS // 1_000_000} million pixels")
 
 
 def _may_be_raw(data: bytes) -> bool:
@@ -400,35 +410,6 @@ def _may_be_raw(data: bytes) -> bool:
     return (
         data[:4] in (b"II*\0", b"MM\0*") or data[:2] == b"P5" or (data[:4] == b"\x89PNG" and data[24:26] == b"\x10\0")
     )
-
-
-def _raw_bytes(data: bytes) -> int:
-    """Of all pixels of a PNG or TIFF of more than 8 bits, by its header; 0 for any other file.
-
-    Source: PNG (ISO/IEC 15948) 11.2.2; TIFF 6.0, sections 2 and 8.
-    """
-    try:
-        if data[:4] == b"\x89PNG":
-            wide, high, bits = struct.unpack_from(">IIB", data, 16)
-            return wide * high * 2 if bits == 16 else 0
-        if data[:4] not in (b"II*\0", b"MM\0*"):
-            return 0
-        order = "<" if data[:2] == b"II" else ">"
-        (place,) = struct.unpack_from(order + "I", data, 4)
-        (count,) = struct.unpack_from(order + "H", data, place)
-        found = {_TIFF_BITS: 1, _TIFF_SAMPLES: 1}
-        for at in range(place + 2, place + 2 + 12 * count, 12):
-            tag, kind, values = struct.unpack_from(order + "HHI", data, at)
-            size = {_TIFF_SHORT: "H", _TIFF_LONG: "I"}.get(kind)
-            if tag in (_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_SAMPLES) and size is not None:
-                # More than four bytes of values lie elsewhere; of several samples the first says enough.
-                is_far = values * struct.calcsize(size) > 4
-                where = struct.unpack_from(order + "I", data, at + 8)[0] if is_far else at + 8
-                (found[tag],) = struct.unpack_from(order + size, data, where)
-    except struct.error:
-        return 0  # Its decoder says what is wrong with it.
-    pixels = found.get(_TIFF_WIDTH, 0) * found.get(_TIFF_HEIGHT, 0) * found[_TIFF_SAMPLES]
-    return pixels * (found[_TIFF_BITS] // 8) if found[_TIFF_BITS] > 8 else 0
 
 
 def _pictures_in(folder: Path) -> list[Path]:

@@ -109,7 +109,7 @@ class EyeLink:
                 labels=eye.labels,
                 max_frames=eye.max_frames,
                 pose=eye_pose_for(pose.source, self._config.mavlink),
-                hfov_deg=pose.hfov_deg,
+                camera=ipc.CameraRule(pose.hfov_deg, pose.calibration, pose.boresight_deg),
                 backends=eye.backends,
                 frame_interval_ms=eye.frame_interval_ms,
                 keep_frames=eye.keep_frames,

@@ -5,13 +5,17 @@ Exit status: 0 the source was seen to its end, 1 something could not be used (sa
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swarmd.errors import EyeError
 
 if TYPE_CHECKING:
+    from swarmd_models.eye import Eye
+    from swarmd_models.geo.geolocate import Intrinsics
     from swarmd_models.types import EyeResult, Frame, TrackEvent
 
 
@@ -27,6 +31,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--max-frames", type=_count, default=0, metavar="N", help="stop after so many frames")
     parser.add_argument("--pose", default="", help="fixed:LAT,LON,AGL[,YAW[,PITCH[,ROLL]]], csv:FILE or dataflash:FILE")
     parser.add_argument("--hfov", type=float, default=0.0, metavar="DEG", help="horizontal field of view of the camera")
+    parser.add_argument("--calibration", default="", metavar="FILE", help="the camera's, as OpenCV's or ROS's YAML")
+    parser.add_argument("--boresight", default="", metavar="Y,P,R", help="degrees by which the camera is turned")
     parser.add_argument("--threshold", type=_share, default=0.0, help="least score, instead of the model's own")
     parser.add_argument(
         "--false-per-1000", type=float, default=0.0, metavar="R", help="false alarms that thresholds may let through"
@@ -60,13 +66,16 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd_models.detector import DetectorOptions
     from swarmd_models.errors import FrameError
     from swarmd_models.eye import Eye, EyeOptions
+    from swarmd_models.geo.calibration import read_calibration
     from swarmd_models.geo.poses import open_poses
 
     cv2.setNumThreads(args.threads)
     bundle = load_bundle(args.model or DEFAULT_MODEL, args.labels or None)
     options = DetectorOptions(tuple(args.backend.split(",")), args.threads, args.threshold, args.false_per_1000)
     poses = open_poses(args.pose)
+    calibrated = read_calibration(Path(args.calibration)) if args.calibration else None
     eye = Eye.open(bundle, EyeOptions(options), None, _note)
+    eye.set_boresight(_boresight(args.boresight))
     source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)
     seen = failed = 0
     try:
@@ -78,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
                 if poses is not None and frame.pose is None:
                     frame = replace(frame, pose=poses.at(frame.captured_ns))
                 if seen == 0:
-                    _set_camera(eye, source, frame, args.hfov)
+                    _set_camera(eye, calibrated or getattr(source, "intrinsics", None), frame, args.hfov)
                 _show(eye.see(frame), args)
                 seen += 1
             except FrameError as error:
@@ -91,14 +100,25 @@ def _run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _set_camera(eye: object, source: object, frame: "Frame", hfov_deg: float) -> None:
-    from swarmd_models.eye import Eye
+def _boresight(text: str) -> tuple[float, ...]:
+    """Yaw, pitch and roll; raises `EyeError` for anything else."""
+    try:
+        angles = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        angles = (math.nan,)
+    if len(angles) not in (0, 3) or not all(-360.0 <= angle <= 360.0 for angle in angles):
+        raise EyeError(f"--boresight {text}: give yaw, pitch and roll in degrees, as 0,-1.5,0.3")
+    return angles
+
+
+def _set_camera(eye: "Eye", intrinsics: "Intrinsics | None", frame: "Frame", hfov_deg: float) -> None:
+    from swarmd_models.geo.calibration import misfit
     from swarmd_models.geo.geolocate import Intrinsics
 
-    assert isinstance(eye, Eye)
-    intrinsics = getattr(source, "intrinsics", None)
+    height, width = frame.image.shape[:2]
+    if intrinsics is not None and misfit(intrinsics, width, height):
+        _note(misfit(intrinsics, width, height))
     if intrinsics is None and hfov_deg:
-        height, width = frame.image.shape[:2]
         try:
             intrinsics = Intrinsics.from_hfov(hfov_deg, width, height)
         except ValueError as error:

@@ -200,6 +200,16 @@ class PoseSection:
         low=0.0,
         high=170.0,
     )
+    calibration: str = option(
+        "",
+        "The camera's calibration, instead of `hfov_deg`: OpenCV's YAML or ROS's `camera_info` YAML, with distortion.",
+        flag="--calibration",
+    )
+    boresight_deg: tuple[float, ...] = option(
+        (),
+        "How the camera is turned against what poses say of it: `[yaw, pitch, roll]` in degrees, about its own axes.",
+        length=3,
+    )
     share_s: float = option(
         1.0,
         "Tell the swarm where this node is at most once in so many seconds, more rarely in a large swarm; 0: never.",

@@ -33,6 +33,17 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 # --- Brain to eye ---------------------------------------------------------------------------------------------------
 
 
+class CameraRule(msgspec.Struct, frozen=True):
+    """What is known of the camera."""
+
+    hfov_deg: float = 0.0
+    """Horizontal field of view; 0: unknown, and nothing is placed on the ground unless the source knows its camera."""
+    calibration: str = ""
+    """File of its calibration (`swarmd_models.geo.calibration`); goes before `hfov_deg`."""
+    boresight_deg: tuple[float, ...] = ()
+    """Yaw, pitch and roll of the camera against what poses say of it."""
+
+
 class Configure(_Message, frozen=True):
     """How to run; the first message, exactly once."""
 
@@ -46,8 +57,7 @@ class Configure(_Message, frozen=True):
     loop: bool = False
     pose: str = ""
     """As `swarmd_models.geo.poses.open_poses` takes it; frames that carry a pose need none."""
-    hfov_deg: float = 0.0
-    """Of the camera; 0: unknown, and nothing is placed on the ground unless the source knows its camera."""
+    camera: CameraRule = CameraRule()
     backends: tuple[str, ...] = ("litert",)
     threads: int = 1
     score_threshold: float = 0.0

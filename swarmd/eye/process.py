@@ -61,6 +61,7 @@ from swarmd_models.device import battery_milli, describe, temperature_c
 from swarmd_models.errors import ArtefactError, BackendError, FrameError, ModelError, OutputError, SourceError
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.frame_ring import FrameRing
+from swarmd_models.geo.calibration import misfit, read_calibration
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
@@ -145,6 +146,8 @@ class EyeProcess:
         self._source = open_eye_source(config, lambda problem: self._link.send(SourceState(problem)))
         self._intrinsics = getattr(self._source, "intrinsics", None)
         chosen = self._choice.at_start(self._intrinsics.width if self._intrinsics is not None else 0)
+        if config.camera.calibration:
+            self._intrinsics = read_calibration(Path(config.camera.calibration))
         options = EyeOptions(
             DetectorOptions(config.backends, config.threads, config.score_threshold, config.false_per_1000),
             config.update_interval_ms,
@@ -154,6 +157,7 @@ class EyeProcess:
             config.thumbnails_never,
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
+        eye.set_boresight(config.camera.boresight_deg)
         load_ms = (time.perf_counter() - started) * 1e3
         if config.keep_frames:
             self._ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)
@@ -314,9 +318,13 @@ class EyeProcess:
         """The first frame has the size: the field of view becomes intrinsics, and the model may be too large."""
         if not self._counters["frames_inferred"] and self._choice is not None:
             self._choice.see_width(frame.image.shape[1])
-        if self._intrinsics is None and self._config.hfov_deg >= _MIN_HFOV_DEG:
-            height, width = frame.image.shape[:2]
-            self._intrinsics = Intrinsics.from_hfov(self._config.hfov_deg, width, height)
+        height, width = frame.image.shape[:2]
+        if self._intrinsics is not None and not self._counters["frames_inferred"]:
+            problem = misfit(self._intrinsics, width, height)
+            if problem:
+                self._announce(problem)
+        elif self._intrinsics is None and self._config.camera.hfov_deg >= _MIN_HFOV_DEG:
+            self._intrinsics = Intrinsics.from_hfov(self._config.camera.hfov_deg, width, height)
             assert self._eye is not None
             self._eye.set_intrinsics(self._intrinsics)
 

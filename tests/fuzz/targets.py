@@ -26,6 +26,8 @@ from swarmd.transports.dds_raw import decode_frame, encode_frame
 from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
+from swarmd_models.geo.calibration import parse_calibration
+from swarmd_models.picture_header import read_header
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
 from swarmd_protocols.channel.codec import encode, join
@@ -373,10 +375,16 @@ def _eye_files() -> Fuzzed:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("labels.txt", "one\ntwo\n")
 
+    calibration = b"image_width: 640\nimage_height: 480\nK: [430, 0, 306, 0, 430, 227, 0, 0, 1]\nD: [-0.3, 0.1, 0, 0]\n"
+
     def target(data: bytes) -> None:
         embedded_labels(data)
+        read_header(data)
+        with contextlib.suppress(ValueError):
+            parse_calibration(data.decode())
 
-    return Fuzzed([b"TFL3" * 10 + packed.getvalue()], target)
+    pictures = [b"\xff\xd8\xff\xc0\0\x0b\x08\0\x10\0\x20\x01", b"P5 640 512 255\n", b"BM" + bytes(28)]
+    return Fuzzed([b"TFL3" * 10 + packed.getvalue(), calibration, *pictures], target)
 
 
 def _bundles() -> Fuzzed:

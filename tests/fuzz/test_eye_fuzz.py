@@ -14,6 +14,7 @@ from swarmd_models.backends.base import TensorSpec
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.decoders import make_decoder
 from swarmd_models.errors import BackendError, ModelError
+from swarmd_models.geo.calibration import parse_calibration
 from swarmd_models.geo.poses import read_dataflash
 from swarmd_models.sources import read_picture
 from swarmd_models.tflite_file import embedded_labels
@@ -116,6 +117,24 @@ def test_logs_give_poses_or_say_why_not(tmp_path: Path) -> None:
             except ModelError:
                 refused += 1
     assert 0 < refused < ROUNDS // 3 * 2
+
+
+def test_calibrations_are_cameras_or_value_errors() -> None:
+    rng = random.Random(6)
+    text = "image_width: 640\nimage_height: 480\ncamera_matrix:\n  data: [430, 0, 306, 0, 430, 227, 0, 0, 1]\n"
+    text += "distortion_model: plumb_bob\ndistortion_coefficients:\n  data: [-0.3, 0.1, 0.001, 0.002, 0.0]\n"
+    read = 0
+    for _ in range(ROUNDS):
+        damaged = _mutated(rng, text.encode(), b"0123456789eE+-.,:[]\n _d").decode()
+        try:
+            camera = parse_calibration(damaged)
+        except ValueError:
+            continue
+        read += 1
+        for u, v in ((0.0, 0.0), (camera.width, camera.height), (1e6, -1e6)):
+            ray = camera.ray(u, v)
+            assert ray is None or camera.pixel(*ray) is not None
+    assert read > ROUNDS // 50
 
 
 def test_pictures_decode_or_raise_model_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""From pixels to the ground and back: pinhole camera, pose, flat earth within a kilometre.
+"""From pixels to the ground and back: a camera with its lens, pose, flat earth within a kilometre.
 
 Frames: camera forward-right-down (FRD), north-east-down (NED), and metres east and north about an origin (ENU). No fix,
 no pose, a ray near the horizon: then there is no position, never a wrong one.
@@ -7,6 +7,7 @@ no pose, a ray near the horizon: then there is no position, never a wrong one.
 import math
 from dataclasses import dataclass
 
+from swarmd_models.geo.lens import Distortion
 from swarmd_models.types import GroundPosition, Pose
 
 SEMI_MAJOR_M = 6_378_137.0
@@ -18,13 +19,16 @@ MIN_DEPRESSION_RAD = math.radians(8.0)
 MAX_RANGE_M = 1000.0
 """Further out the flat earth is off by more than a decimetre, and an attitude error by tens of metres."""
 
+_SHAPE_SHARE = 0.01
+"""By which width ÷ height may differ where one picture is another scaled: sides are whole numbers, often of 16."""
+
 Quaternion = tuple[float, float, float, float]
 Vector = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Intrinsics:
-    """A pinhole camera without distortion; pixels."""
+    """A pinhole camera, with what its lens does to points; pixels."""
 
     fx: float
     fy: float
@@ -32,6 +36,7 @@ class Intrinsics:
     cy: float
     width: int
     height: int
+    distortion: Distortion | None = None
 
     @classmethod
     def from_hfov(cls, hfov_deg: float, width: int, height: int) -> "Intrinsics":
@@ -50,7 +55,21 @@ class Intrinsics:
         if (width, height) == (self.width, self.height):
             return self
         x, y = width / self.width, height / self.height
-        return Intrinsics(self.fx * x, self.fy * y, self.cx * x, self.cy * y, width, height)
+        return Intrinsics(self.fx * x, self.fy * y, self.cx * x, self.cy * y, width, height, self.distortion)
+
+    def fits(self, width: int, height: int) -> bool:
+        """Whether frames of a size show the same picture, scaled; another shape is cut out of it, who knows where."""
+        return abs(width * self.height - height * self.width) <= _SHAPE_SHARE * height * self.width
+
+    def ray(self, u: float, v: float) -> tuple[float, float] | None:
+        """How far right and down of the axis a pixel's ray points, at distance 1; None where the lens shows nothing."""
+        x, y = (u - self.cx) / self.fx, (v - self.cy) / self.fy
+        return (x, y) if self.distortion is None else self.distortion.undo(x, y)
+
+    def pixel(self, x: float, y: float) -> tuple[float, float] | None:
+        """The pixel that such a ray lands on, also outside of the frame; None where the lens does not reach."""
+        bent = (x, y) if self.distortion is None else self.distortion.bend(x, y)
+        return None if bent is None else (self.cx + self.fx * bent[0], self.cy + self.fy * bent[1])
 
 
 def quaternion_from_euler(yaw_rad: float, pitch_rad: float, roll_rad: float) -> Quaternion:
@@ -154,8 +173,10 @@ def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_
         NED axes), height, position and pixel.
     """
     q, height = pose.camera_to_ned, pose.height_agl_m
-    x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy
-    ray = rotate(q, (1.0, x, y))
+    looked = intrinsics.ray(u, v)
+    if looked is None:
+        return None
+    ray = rotate(q, (1.0, *looked))
     meet = _meet(ray, height)
     if meet is None:
         return None
@@ -164,12 +185,24 @@ def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_
     # A small rotation w about NED moves the ray by w x ray; a moved ray (dn, de, dd) moves the meet by these.
     turned = ((0.0, -ray[2], ray[1]), (ray[2], 0.0, -ray[0]), (-ray[1], ray[0], 0.0))
     moves = [(_shift(ray, east, north, height, d), attitude) for d in turned]
-    for d_camera, focal in (((0.0, 1.0, 0.0), intrinsics.fx), ((0.0, 0.0, 1.0), intrinsics.fy)):
-        moves.append((_shift(ray, east, north, height, rotate(q, d_camera)), pixel / focal))
+    for right, down in _per_pixel(intrinsics, u, v, looked):
+        moves.append((_shift(ray, east, north, height, rotate(q, (0.0, right, down))), pixel))
     jitter = _sum_squares(moves)
     tilt = ((east / height, north / height), pose.height_sigma_m)
     bias = _sum_squares([tilt, ((1.0, 0.0), pose.position_sigma_m), ((0.0, 1.0), pose.position_sigma_m)])
     return GroundFix(east, north, jitter, bias)
+
+
+def _per_pixel(intrinsics: Intrinsics, u: float, v: float, looked: tuple[float, float]) -> list[tuple[float, float]]:
+    """How far a ray moves right and down, at distance 1, for a pixel to the right, and for one down."""
+    straight = [(1 / intrinsics.fx, 0.0), (0.0, 1 / intrinsics.fy)]
+    if intrinsics.distortion is None:
+        return straight
+    beside = (intrinsics.ray(u + 1.0, v), intrinsics.ray(u, v + 1.0))
+    return [
+        plain if ray is None else (ray[0] - looked[0], ray[1] - looked[1])
+        for plain, ray in zip(straight, beside, strict=True)
+    ]
 
 
 def extent_on_ground(
@@ -189,10 +222,8 @@ def extent_on_ground(
     x1, y1, x2, y2 = box
     meets = []
     for u, v in ((x1, y1), (x2, y1), (x2, y2), (x1, y2)):
-        ray = rotate(
-            pose.camera_to_ned, (1.0, (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy)
-        )
-        meet = _meet(ray, pose.height_agl_m)
+        looked = intrinsics.ray(u, v)
+        meet = None if looked is None else _meet(rotate(pose.camera_to_ned, (1.0, *looked)), pose.height_agl_m)
         if meet is None:
             return None
         meets.append(meet)
@@ -224,7 +255,7 @@ def pixel_to_ground(
 def ground_to_pixel(
     intrinsics: Intrinsics, pose: Pose, latitude_deg: float, longitude_deg: float
 ) -> tuple[float, float] | None:
-    """The pixel that shows a place on the ground, also outside of the frame; None when it lies behind the camera."""
+    """The pixel that shows a place, also outside of the frame; None behind the camera and beyond its lens."""
     east, north = enu_m(latitude_deg, longitude_deg, (pose.latitude_deg, pose.longitude_deg))
     return enu_to_pixel(intrinsics, pose, east, north)
 
@@ -235,7 +266,7 @@ def enu_to_pixel(intrinsics: Intrinsics, pose: Pose, east_m: float, north_m: flo
     forward, right, down = rotate((w, -x, -y, -z), (north_m, east_m, pose.height_agl_m))
     if forward <= 1e-6:
         return None
-    return intrinsics.cx + intrinsics.fx * right / forward, intrinsics.cy + intrinsics.fy * down / forward
+    return intrinsics.pixel(right / forward, down / forward)
 
 
 def _shift(ray: Vector, east: float, north: float, height: float, d: Vector) -> tuple[float, float]:

@@ -6,8 +6,8 @@ stranger on this host can write here too.
 
 Source:
     sensor_msgs/CameraInfo: K is for the whole, unbinned sensor; the picture may be a region of it, binned. Distortion
-    `plumb_bob` is Brown-Conrady (k1, k2, t1, t2, k3), `rational_polynomial` adds k4..k6 below the line; undone by
-    fixed-point steps.
+    `plumb_bob` is Brown-Conrady (k1, k2, t1, t2, k3), `rational_polynomial` adds k4..k6 below the line, `equidistant`
+    is a fisheye (`swarmd_models/geo/lens.py`).
 """
 
 import math
@@ -18,6 +18,7 @@ from typing import Any
 from swarmd.api.daemon import PoseSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd_models.geo.geolocate import Intrinsics, pixel_to_ground
+from swarmd_models.geo.lens import Distortion
 from swarmd_models.geo.poses import PoseTrack
 from swarmd_models.types import GroundPosition, Pose
 
@@ -35,9 +36,7 @@ _FAR_M = 1e5
 """Metres from the origin beyond which a detection in `map` is taken for a mistake: the plane is good to 100 km."""
 _PIXEL_MAX = 65_536
 """Pixels; wider or higher than any camera's picture."""
-_DISTORTIONS = {"plumb_bob": 5, "rational_polynomial": 8}
-_STEPS = 20
-"""Iterations that undo a lens's distortion; each gains about a digit on usual lenses."""
+_DISTORTIONS = {"plumb_bob": 5, "rational_polynomial": 8, "equidistant": 4}
 _POSES = 128
 """Poses kept to find that of a frame: six seconds at 20 a second."""
 
@@ -56,9 +55,10 @@ class Camera:
         if not (0 < info.width <= _PIXEL_MAX and 0 < info.height <= _PIXEL_MAX):
             raise ValueError("no size")
         wanted = _DISTORTIONS.get(info.distortion_model, 0)
-        self._d = tuple(info.d) if any(info.d) else ()
-        if self._d and len(self._d) != wanted:
+        if any(info.d) and len(info.d) != wanted:
             raise ValueError("a distortion model that is not known")
+        is_fisheye = info.distortion_model == "equidistant"
+        self._lens = Distortion.of(tuple(info.d), is_fisheye) if any(info.d) else None
         self.intrinsics = Intrinsics(fx, fy, cx, cy, info.width, info.height)
         self._bin = max(1, info.binning_x), max(1, info.binning_y)
         self._offset = info.roi.x_offset, info.roi.y_offset
@@ -68,21 +68,8 @@ class Camera:
         k = self.intrinsics
         x = (u * self._bin[0] + self._offset[0] - k.cx) / k.fx
         y = (v * self._bin[1] + self._offset[1] - k.cy) / k.fy
-        if self._d:
-            k1, k2, t1, t2, k3, k4, k5, k6 = (*self._d, 0.0, 0.0, 0.0)[:8]
-            x0, y0 = x, y
-            for _ in range(_STEPS):
-                r2 = x * x + y * y
-                radial = (1 + r2 * (k1 + r2 * (k2 + r2 * k3))) / (1 + r2 * (k4 + r2 * (k5 + r2 * k6)))
-                if not 0.1 < radial < 10:
-                    return None
-                dx = 2 * t1 * x * y + t2 * (r2 + 2 * x * x)
-                dy = t1 * (r2 + 2 * y * y) + 2 * t2 * x * y
-                before = x, y
-                x, y = (x0 - dx) / radial, (y0 - dy) / radial
-            if abs(x - before[0]) + abs(y - before[1]) > 1e-4:
-                return None
-        return x * k.fx + k.cx, y * k.fy + k.cy
+        ray = (x, y) if self._lens is None else self._lens.undo(x, y)
+        return None if ray is None else (ray[0] * k.fx + k.cx, ray[1] * k.fy + k.cy)
 
 
 class Intake:

@@ -1,0 +1,136 @@
+"""A picture's size by its header: as its decoder has it, and refused before it is decoded."""
+
+import random
+import struct
+import zlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from swarmd_models.errors import SourceError
+from swarmd_models.picture_header import read_header
+from swarmd_models.sources import MAX_IMAGE_SIDE, read_picture
+
+COLOUR = np.random.default_rng(1).integers(0, 256, (23, 41, 3), np.uint8)
+GREY = COLOUR[..., 0].copy()
+DEEP = GREY.astype(np.uint16) * 200
+WRITTEN = [
+    (".png", COLOUR, []),
+    (".png", GREY, []),
+    (".png", DEEP, []),
+    (".jpg", COLOUR, []),
+    (".jpg", GREY, []),
+    (".jpg", COLOUR, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
+    (".jpg", COLOUR, [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]),
+    (".bmp", COLOUR, []),
+    (".webp", COLOUR, [cv2.IMWRITE_WEBP_QUALITY, 50]),
+    (".webp", COLOUR, [cv2.IMWRITE_WEBP_QUALITY, 101]),
+    (".tiff", COLOUR, []),
+    (".tiff", DEEP, []),
+    (".tiff", GREY.astype(np.float32), []),
+    (".ppm", COLOUR, []),
+    (".pgm", GREY, []),
+    (".pgm", DEEP, []),
+]
+
+
+def _png(width: int, height: int) -> bytes:
+    """A whole PNG of 8 bits of grey, all black."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = zlib.compress(bytes((width + 1) * min(height, 10)))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def _tiff(width: int, height: int, *more: tuple[int, int]) -> bytes:
+    entries = [(256, width), (257, height), (258, 8), (259, 1), (262, 1), (277, 1), *more]
+    body = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
+    return b"II*\0" + struct.pack("<IH", 8, len(entries)) + body + bytes(4)
+
+
+def _jpeg(width: int, height: int) -> bytes:
+    data = cv2.imencode(".jpg", GREY)[1].tobytes()
+    at = data.index(b"\xff\xc0")
+    return data[: at + 5] + struct.pack(">HH", height, width) + data[at + 9 :]
+
+
+@pytest.mark.parametrize(("suffix", "picture", "how"), WRITTEN)
+def test_headers_say_what_decoders_make_of_them(suffix: str, picture: np.ndarray, how: list[int]) -> None:
+    data = cv2.imencode(suffix, picture, how)[1].tobytes()
+    header = read_header(data)
+    assert header is not None
+    assert (header.width, header.height) == (41, 23)
+    assert header.raw_bytes == (picture.nbytes if picture.itemsize > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.png", _png(20_000, 10)),
+        ("a.tiff", _tiff(20_000, 10)),
+        ("a.tif", _tiff(10, 10, (256, 20_000))),
+        ("a.jpg", _jpeg(20_000, 10)),
+        ("a.bmp", b"BM" + bytes(12) + struct.pack("<IiiHHI", 40, 20_000, -10, 1, 24, 0) + bytes(20)),
+        ("a.webp", b"RIFF" + bytes(4) + b"WEBPVP8X" + bytes(8) + (19_999).to_bytes(3, "little") + bytes(3)),
+        ("a.pgm", b"P5 20000 10 255 " + bytes(20_000)),
+        ("b.png", b"\x89PNG" + _png(16_000, 16_000)[4:]),
+        ("b.jpg", _jpeg(16_000, 16_000)),
+    ],
+)
+def test_what_is_too_large_is_refused_before_it_is_decoded(
+    name: str, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    monkeypatch.setattr(cv2, "imdecode", lambda *asked: pytest.fail("it was decoded"))
+    sentence = f"wider or higher than {MAX_IMAGE_SIDE}" if name.startswith("a") else "million pixels"
+    with pytest.raises(SourceError, match=sentence):
+        read_picture(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(100),  # JPEG 2000, which OpenCV would read under any name
+        b"v/1\x01" + bytes(100),
+        b"GIF89a" + bytes(100),
+        b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 256, 16, 1, 20_000),
+        b"\xff\xd8" + b"\xff\xe0\0\x02" * 20_000 + b"\xff\xd9",
+    ],
+)
+def test_a_format_whose_size_is_not_known_is_not_decoded(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(data)
+    monkeypatch.setattr(cv2, "imdecode", lambda *asked: pytest.fail("it was decoded"))
+    with pytest.raises(SourceError, match="cannot be decoded"):
+        read_picture(path)
+
+
+def test_whatever_decodes_has_the_size_that_its_header_says() -> None:
+    """The law behind the limit: damaged or made up, no picture is larger than what was let through."""
+    rng = random.Random(3)
+    whole = [cv2.imencode(suffix, picture, how)[1].tobytes() for suffix, picture, how in WRITTEN]
+    decoded = 0
+    for _ in range(2000):
+        data = bytearray(rng.choice(whole))
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(min(len(data), 120))
+            data[at] = rng.choice((0, 1, 2, 16, 64, 255, rng.randrange(256)))
+        header = read_header(bytes(data))
+        if header is None or header.width * header.height > 1_000_000:
+            continue
+        try:
+            image = cv2.imdecode(np.frombuffer(bytes(data), np.uint8), cv2.IMREAD_COLOR)
+        except cv2.error:
+            continue
+        if image is not None:
+            decoded += 1
+            assert sorted(image.shape[:2]) == sorted((header.height, header.width))
+    assert decoded > 200
