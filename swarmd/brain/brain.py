@@ -386,7 +386,8 @@ class Brain:
         if self._lines is not None:
             self._lines.say("up", parts.identity.name, node=node, address=address)
         self._notifier.ready(self._status_line())
-        garbage.look_at_all()  # What the journal held is no part of a slice.
+        # What the journal held is no part of a slice.
+        garbage.look_at_all(lambda: parts.replica.views.health()["sightings"])
         give_back_heap()
 
     # --- while it runs --------------------------------------------------------------------------------------------

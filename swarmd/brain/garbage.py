@@ -7,9 +7,10 @@ CPython looks for dead cycles among all objects that could be in one: a quarter 
 - After `RUNS` collections of the middle one, what has outlived them is looked at once more, between two events, and
   then frozen (`gc.freeze`): no later slice looks at it, but to count it (9 ns each: 4 ms where 436,000 are frozen).
   What nothing refers to is freed as ever, frozen or not; only a cycle that dies later is not found.
-- So that those do not pile up, all is looked at once there are `GROWTH_MAX` more frozen than there were: what is dead
-  by then is freed. What one author may have others hold is 51,000 objects (`tests/bench/hostile_garbage.py`), so that
-  no member alone brings this about; a swarm does that sees 25,000 things more.
+- So that those do not pile up, all is looked at once there are `GROWTH_MAX` more frozen than there were, beside what
+  the sightings held since explain (`EACH`): what is dead by then is freed. That look takes as long as there is much to
+  look at, 72 ms where 48,000 sightings are held, so what lives must not bring it about: neither one author, who may
+  have others hold 51,000 objects (`tests/bench/hostile_garbage.py`), nor a swarm that sees much.
 
 Source:
     `Modules/gcmodule.c` of CPython 3.11 (`gc_collect_main`, `gc_freeze_impl`: lists are spliced, nothing is walked).
@@ -18,13 +19,17 @@ Source:
 import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 RUNS = 4
 """Collections of the middle generation in a slice: 31,000 new objects at most, 4 ms."""
 GROWTH_MAX = 100_000
 """Frozen objects more than there were after the last look at all of them, or have been since: twice what one author
 may have others hold."""
+EACH = 6
+"""Objects that a sighting is, at most: its entry, the two waits it stands in, the list of what it leads, its part of a
+batch, and of an own one the register and what was said last (2.4 on average as a journal is read, 3 to 4 as they come:
+`tests/unit/test_garbage.py`)."""
 _NEVER = 1 << 30
 
 _sliced: "Slices | None" = None
@@ -43,6 +48,10 @@ class Slices:
         self._runs = 0
         self._kept = 0
         """Frozen after all of them were looked at, or fewer that there have been since."""
+        self.held: Callable[[], int] = int
+        """How many sightings are held."""
+        self._kept_held = 0
+        """How many when as many were frozen as `_kept` says."""
         self._before = gc.get_threshold()
         self.is_due = False
 
@@ -63,9 +72,10 @@ class Slices:
         self.is_due, self._runs = False, 0
         gc.collect()
         gc.freeze()
-        count = gc.get_freeze_count()
-        self._kept = min(self._kept, count)
-        if count > self._kept + GROWTH_MAX:
+        count, held = gc.get_freeze_count(), self.held()
+        if count < self._kept:
+            self._kept, self._kept_held = count, held
+        if count > self._kept + GROWTH_MAX + EACH * max(0, held - self._kept_held):
             self.run_all()
 
     def run_all(self) -> None:
@@ -74,7 +84,7 @@ class Slices:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._kept = gc.get_freeze_count()
+        self._kept, self._kept_held = gc.get_freeze_count(), self.held()
 
     def _on_collection(self, phase: str, info: Mapping[str, int]) -> None:
         """Called by the collector, in whichever thread has brought it about."""
@@ -100,7 +110,12 @@ def sliced(loop: asyncio.AbstractEventLoop) -> Iterator[Slices]:
         slices.end()
 
 
-def look_at_all() -> None:
-    """Where collections are sliced: whatever there is by now is no part of a slice. For the end of a start."""
+def look_at_all(held: Callable[[], int] | None = None) -> None:
+    """Where collections are sliced: whatever there is by now is no part of a slice. For the end of a start.
+
+    Args:
+        held: Answers how many sightings are held, from now on.
+    """
     if _sliced is not None:
+        _sliced.held = held or _sliced.held
         _sliced.run_all()

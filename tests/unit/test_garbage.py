@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from swarmd.brain import garbage
 from swarmd.brain.garbage import Slices, look_at_all, sliced
 from swarmd.cli.main import main
 from tests.support.mutants import assert_found
+from tests.support.state_mesh import Mesh, detection
 
 ROUND = 4_000
 """Objects made at a time."""
@@ -40,9 +41,10 @@ def _as_it_was() -> Iterator[None]:
     gc.collect()
 
 
-def law_of_late_deaths() -> None:
+def law_of_late_deaths(held: Callable[[], int] = int) -> None:
     """Cycles that die long after they were frozen, without end: no more of them stay than may grow, and a slice."""
     slices, lives = Slices(), deque[list[Knot]]()
+    slices.held = held
     slices.begin()
     most: list[int] = []
     try:
@@ -109,6 +111,52 @@ def test_collections_that_walk_all_are_found(monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(garbage.gc, "freeze", lambda: None)
 
     assert_found(thaw, lambda: law_of_what_is_held(100_000), monkeypatch)
+
+
+def law_of_what_a_swarm_sees() -> None:
+    """However many things a swarm sees, in one go or over time, not all that is held is looked at for it."""
+    looks, run_all = list[int](), Slices.run_all
+    slices = Slices()
+    mesh = Mesh(4, seed=3, wall=True)
+    mesh.run(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Slices, "run_all", lambda self: (looks.append(gc.get_freeze_count()), run_all(self))[1])
+        patch.setattr(garbage, "GROWTH_MAX", 2_000)
+        slices.held = lambda: sum(replica.views.health()["sightings"] for replica in mesh.replicas)
+        slices.begin()
+        try:
+            for number in range(400):
+                for index in (1, 2, 3):
+                    now_ns = mesh.members[index].local_ns(mesh.now_ns)
+                    place = number % 40 * 900, number // 40 * 900 + index // 3 * 9_000_000
+                    mesh.see(index, detection(now_ns, number, *place))
+                if number % 4 == 3:
+                    mesh.run(0.2)
+                if slices.is_due or number % 20 == 19:
+                    slices.run()
+            mesh.run(5)
+            slices.run()
+            grown = gc.get_freeze_count() - looks[0]
+        finally:
+            slices.end()
+    assert slices.held() == 4 * 1_200
+    assert grown > 2 * garbage.EACH * 1_200, f"{grown} objects more are held"
+    assert len(looks) == 1, f"all was looked at {len(looks) - 1} times, of {looks} objects"
+
+
+def test_law_what_a_swarm_sees_has_nobody_look_at_all() -> None:
+    law_of_what_a_swarm_sees()
+
+
+def test_looks_at_all_for_what_is_seen_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(lambda patch: patch.setattr(garbage, "EACH", 0), law_of_what_a_swarm_sees, monkeypatch)
+
+
+def test_law_what_dies_late_is_found_beside_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sightings that are held all the time, or go, explain nothing."""
+    monkeypatch.setattr(garbage, "GROWTH_MAX", 20_000)
+    held = iter(range(100_000, 0, -100))
+    law_of_late_deaths(lambda: next(held))
 
 
 def test_slices_run_between_the_events_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
