@@ -87,6 +87,14 @@ BOUNDS: Sequence[Bound] = (
     ),
     Bound(
         4,
+        "longest turn of its collector while a swarm sees 32,000 things more",
+        "garbage",
+        lambda found: found["swarm"]["longest_ms"],
+        20,
+        "ms",
+    ),
+    Bound(
+        4,
         "objects that one author adds, of which 100,000 more make a member look at all it holds",
         "garbage",
         lambda found: found["slices"]["author_objects"],
