@@ -265,9 +265,9 @@ class _Tally:
     module_ranges: list[float]
 
 
-def evaluate_frames(bundle: Bundle, scenes: Iterable[Scene]) -> dict[str, Any]:
+def evaluate_frames(bundle: Bundle, scenes: Iterable[Scene], options: DetectorOptions | None = None) -> dict[str, Any]:
     """The figures of `--frames`: every detection against every module, frame by frame."""
-    detector = Detector.open(lenient(bundle), DetectorOptions())
+    detector = Detector.open(lenient(bundle), options or DetectorOptions())
     tally = _Tally([], [], [], [], [], [], [])
     wanted = [bundle.threshold_of(name) for name in bundle.labels]
     count, stages = 0, dict.fromkeys(detector.stage_ns, 0)
