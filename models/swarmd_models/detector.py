@@ -41,6 +41,8 @@ class DetectorOptions:
     """Overrides the bundle's when greater than zero."""
     false_per_1000: float = 0.0
     """False alarms in 1,000 healthy things that the thresholds may let through; 0: the bundle's own thresholds."""
+    candidates_per_1000: float = 0.0
+    """The same for candidates, which are found beside what is sure and say what they need; 0: none."""
 
 
 class Detector:
@@ -57,6 +59,8 @@ class Detector:
         self._decoder = make_decoder(replace(self.bundle, second=None), backend.outputs, width, height)
         self.second = second
         """The second stage, in its runtime; None where the bundle has none."""
+        self._sure: Bundle | None = None
+        """The bundle with the thresholds from which the model is sure, where candidates are found too."""
         self._renamed = _renamed_indices(self.bundle)
         self._candidates = self._decoder
         if second is not None:
@@ -84,6 +88,9 @@ class Detector:
             raise ArtefactError(f"{bundle.name} is a language model; an eye wants one that sees")
         if options.false_per_1000 > 0.0:
             bundle = at_rate(bundle, options.false_per_1000)
+        sure = bundle if options.candidates_per_1000 > 0.0 else None
+        if options.candidates_per_1000 > 0.0:
+            bundle = _with_candidates(bundle, options.candidates_per_1000)
 
         def judge(backend: Backend) -> str:
             """A device that was chosen must answer as the training machine did; where that is not known, it is said."""
@@ -98,6 +105,7 @@ class Detector:
             if bundle.second is not None:
                 second = SecondStage.open(bundle, options.backends, options.threads, announce)
             detector = cls(bundle, backend, options.score_threshold, second)
+            detector._sure = sure
             if detector.bundle.reading:
                 announce(f"model {bundle.name} has no bundle; read as {detector.bundle.reading}")
             return detector
@@ -143,6 +151,7 @@ class Detector:
             self.backend.infer()
         inferred = clock()
         second = self.second if self.looks_twice else None
+        asked: list[int] | None = [] if self.second is not None else None
         decoder = self._decoder if second is None else self._candidates
         candidates = decoder.decode(self.backend.output_views() if outputs is None else outputs)
         if self._renamed is not None and second is None:
@@ -153,8 +162,8 @@ class Detector:
         kept = suppress(candidates, rule.iou_threshold, limit, rule.class_agnostic_nms)
         suppressed = clock()
         if second is not None:
-            candidates, kept = self._look_again(second, candidates, kept)
-        found = self._detections(candidates, kept, mapping)
+            candidates, kept, asked = self._look_again(second, candidates, kept)
+        found = self._detections(candidates, kept, mapping, kept if asked is None else asked)
         stages = self.stage_ns
         stages["preprocess"], stages["infer"] = filled - started, inferred - filled
         stages["decode"], stages["nms"] = decoded - inferred, suppressed - decoded
@@ -182,8 +191,19 @@ class Detector:
         if self.second is not None:
             self.second.close()
 
-    def _look_again(self, second: SecondStage, seen: Candidates, kept: list[int]) -> tuple[Candidates, list[int]]:
-        """Candidates with the scores and classes of both stages, and those that count, the best first.
+    def sure_from(self, label: str) -> float:
+        """The score from which the model is sure of a label; below it a detection is a candidate, or none."""
+        return (self._sure or self.bundle).threshold_of(label)
+
+    def _need(self, label: str, score: float, is_judged: bool) -> float:
+        """What a detection would need; 0 where it is sure, or where the first stage's own thresholds judge it."""
+        need = self.sure_from(label) if is_judged and self._sure is not None else 0.0
+        return 0.0 if score >= need - 1e-6 else need
+
+    def _look_again(
+        self, second: SecondStage, seen: Candidates, kept: list[int]
+    ) -> tuple[Candidates, list[int], list[int]]:
+        """Candidates with the scores and classes of both stages; those that count, the best first; those looked at.
 
         What is not looked at again (sure, too many, out of time) counts by the first stage's own thresholds.
         """
@@ -212,7 +232,7 @@ class Detector:
         if self._renamed is not None:
             classes = self._rename(classes)
         both = Candidates(seen.xywh, scores, classes, seen.is_final, seen.covers_frame)
-        return both, counted[: self.bundle.decode.max_detections]
+        return both, counted[: self.bundle.decode.max_detections], asked
 
     def _rename(self, classes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         """Classes after the bundle's `rename`; an index beyond the labels stays."""
@@ -220,7 +240,9 @@ class Detector:
         known = classes < self._renamed.size
         return np.where(known, self._renamed[np.where(known, classes, 0)], classes)
 
-    def _detections(self, candidates: Candidates, kept: list[int], mapping: Mapping) -> list[Detection]:
+    def _detections(
+        self, candidates: Candidates, kept: list[int], mapping: Mapping, judged: list[int]
+    ) -> list[Detection]:
         width, height = mapping.frame_width, mapping.frame_height
         found = []
         for index in kept:
@@ -240,8 +262,18 @@ class Detector:
             label = self.bundle.label_of(class_index)
             label = self.bundle.decode.rename.get(label, label)
             score = float(candidates.scores[index])
-            found.append(Detection(class_index, label, score, box, whole if whole != box else None))
+            need = self._need(label, score, index in judged)
+            found.append(Detection(class_index, label, score, box, whole if whole != box else None, need))
         return found
+
+
+def _with_candidates(bundle: Bundle, rate: float) -> Bundle:
+    """The bundle with thresholds so low that candidates show; none is above its own. Raises `ArtefactError`."""
+    low = at_rate(bundle, rate)
+    chosen = {label: min(low.threshold_of(label), bundle.threshold_of(label)) for label in bundle.labels}
+    if bundle.second is None:
+        return replace(bundle, decode=replace(bundle.decode, class_thresholds=chosen))
+    return replace(bundle, second=replace(bundle.second, class_thresholds=chosen))
 
 
 def _renamed_indices(bundle: Bundle) -> npt.NDArray[np.intp] | None:

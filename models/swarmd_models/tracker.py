@@ -65,6 +65,11 @@ class _Track:
     votes: dict[int, tuple[float, float, str]] = field(default_factory=dict)
     """Class index to (sum of scores, best score, label)."""
     hits: int = 0
+    sure_hits: int = 0
+    need: float = 0.0
+    """Score that the last look which was not sure would have needed."""
+    is_sure: bool = False
+    """As many looks were sure as are needed to be told; stays."""
     track_id: int = 0
     """0 until confirmed."""
     told_ns: int = 0
@@ -248,6 +253,10 @@ class Tracker:
         x1, y1, x2, y2 = whole
         track.size = (x2 - x1, y2 - y1)
         track.box, track.seen_ns, track.hits = detection.box, captured_ns, track.hits + 1
+        if detection.need:
+            track.need = detection.need
+        else:
+            track.sure_hits += 1
         total, best, _ = track.votes.get(detection.class_index, (0.0, 0.0, ""))
         track.votes[detection.class_index] = (total + detection.score, max(best, detection.score), detection.label)
 
@@ -277,9 +286,12 @@ class Tracker:
                 return []
             track.track_id, self._next_id = self._next_id, self._next_id + 1
             track.told_ns = captured_ns
+            track.is_sure = track.sure_hits >= self._rule.min_hits
             return [_event("new", track)]
-        if captured_ns - track.told_ns < self._update_interval_ns:
+        became_sure = not track.is_sure and track.sure_hits >= self._rule.min_hits
+        if captured_ns - track.told_ns < self._update_interval_ns and not became_sure:
             return []
+        track.is_sure = track.is_sure or became_sure
         track.told_ns = captured_ns
         return [_event("update", track)]
 
@@ -337,4 +349,5 @@ def _event(kind: str, track: _Track) -> TrackEvent:
         track.seen_ns,
         track.hits,
         position,
+        need=0.0 if track.is_sure else track.need,
     )

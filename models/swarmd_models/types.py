@@ -83,6 +83,8 @@ class Detection:
     box: tuple[float, float, float, float]
     whole_box: tuple[float, float, float, float] | None = None
     """Where the model sees the thing go on beyond the frame's border, the box before it was cut; else None."""
+    need: float = 0.0
+    """Score from which the model would be sure; above `score` this is a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class TrackEvent:
     """How far its box reaches east and north on the level ground, metres; None without a pose or across the horizon."""
     features: bytes = b""
     """How it looks, 17 bytes (`looks.py`), where this look is better than any told before; b"": not said."""
+    need: float = 0.0
+    """Score from which its looks would count; 0 where enough of them did."""
 
 
 @dataclass(frozen=True, slots=True)

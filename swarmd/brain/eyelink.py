@@ -115,7 +115,7 @@ class EyeLink:
                 keep_frames=eye.keep_frames,
                 keep_frames_bytes=eye.keep_frames_mib << 20,
                 first_track_id=self._tracks.first_track_id,
-                false_per_1000=eye.false_alarms_per_1000,
+                per_1000=(eye.false_alarms_per_1000, eye.candidates_per_1000),
                 thumbnails=eye.thumbnails,
                 thumbnails_never=eye.thumbnails_never,
                 looks=eye.looks and not eye.moving,

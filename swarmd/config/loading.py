@@ -288,6 +288,12 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
         problems.append(
             f"{origins['swarm', 'dev_fleet']}: swarm.dev_fleet and swarm.identity exclude each other; keep one"
         )
+    rate, candidates = config.eye.false_alarms_per_1000, config.eye.candidates_per_1000
+    if 0.0 < candidates <= rate:
+        problems.append(
+            f"{origins['eye', 'candidates_per_1000']}: eye.candidates_per_1000 is {candidates:g}; it must exceed "
+            f"eye.false_alarms_per_1000 ({rate:g}), or be 0"
+        )
     if config.node.origin:
         latitude, longitude = (*config.node.origin, 0.0)[:2]
         if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):

@@ -134,6 +134,12 @@ class EyeSection:
         low=0.0,
         high=1000.0,
     )
+    candidates_per_1000: float = option(
+        0.0,
+        "The same for candidates, which members gather evidence on and no bridge is told of. 0: none.",
+        low=0.0,
+        high=1000.0,
+    )
     keep_frames: str = option("", "Directory for frames the model was unsure of; empty keeps none, ever.")
     keep_frames_mib: int = option(
         256, "Most that the kept frames may take, MiB; the oldest go first.", low=1, high=65536

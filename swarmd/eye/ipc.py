@@ -78,8 +78,9 @@ class Configure(_Message, frozen=True):
     """How long all must be well before the eye takes on more again."""
     dwell_s: float = 5.0
     """Between two steps down."""
-    false_per_1000: float = 0.0
-    """False alarms in 1,000 healthy things that thresholds may let through; 0: the bundle's own thresholds."""
+    per_1000: tuple[float, float] = (0.0, 0.0)
+    """(false alarms in 1,000 healthy things that thresholds may let through, 0: the bundle's own thresholds; the same
+    for candidates, 0: none are told)."""
     thumbnails: bool = False
     """Whether small pictures of tracks are made (`thumbs.py`)."""
     thumbnails_never: tuple[str, ...] = ()

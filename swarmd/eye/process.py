@@ -149,7 +149,7 @@ class EyeProcess:
         if config.camera.calibration:
             self._intrinsics = read_calibration(Path(config.camera.calibration))
         options = EyeOptions(
-            DetectorOptions(config.backends, config.threads, config.score_threshold, config.false_per_1000),
+            DetectorOptions(config.backends, config.threads, config.score_threshold, *config.per_1000),
             config.update_interval_ms,
             config.min_hits,
             config.first_track_id,
@@ -288,7 +288,7 @@ class EyeProcess:
         if self._ring is not None:
             bundle = detector.bundle
             ring, ood = self._ring, self._watch.ood
-            kept = ring.consider(frame, result.detections, bundle.threshold_of, ood, bundle.digest, result.events)
+            kept = ring.consider(frame, result.detections, detector.sure_from, ood, bundle.digest, result.events)
             self._counters["frames_kept"] += kept
             if self._ring.problem:
                 self._announce(self._ring.problem)

@@ -15,7 +15,7 @@ import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -27,8 +27,13 @@ from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.evaluate import lenient
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.geo.geolocate import Intrinsics
+from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.synthetic.thermal import Crops
-from swarmd_models.types import Detection, Frame, Pose
+from swarmd_models.types import Detection, Frame, Pose, TrackEvent
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.tiers import SURE_MILLI, Witness, best_words, certainty_milli, is_confirmed
+from swarmd_protocols.state.observations import LocalDetection
 from swarmd_sim.world.address import FarmUrl
 from swarmd_sim.world.crop_farm import plant
 from swarmd_sim.world.farm import Farm
@@ -100,6 +105,44 @@ def objects(flight: Flight, eye_of: Callable[[], Eye], accept: Accept) -> set[st
             east, north = flight.farm.to_plane(latitude, longitude)
             found.add(flight.farm.asset_at(east, north, max_m=_NEAR_M) or f"ground {east:.0f} {north:.0f}")
     return found
+
+
+def tiers_of(
+    flight: Flight, eye_of: Callable[[], Eye], sure: dict[str, float], wide: dict[str, float]
+) -> tuple[set[str], set[str], set[str]]:
+    """What somebody is sure of; with it what drones are sure of together; with it what is a candidate.
+
+    Args:
+        flight: As it was seen.
+        eye_of: Makes an eye whose tracker has seen nothing.
+        sure: Thresholds by label from which the eye is sure.
+        wide: Those from which it tells a candidate.
+    """
+    blank = np.zeros(flight.size, np.uint8)
+    config, words = DedupConfig(confirm_observers=1), dict[str, list[Witness]]()
+    for drone, looks in enumerate(flight.looks):
+        eye = eye_of()
+        tracks: dict[int, TrackEvent] = {}
+        for index, captured_ns, pose, detections in looks:
+            said = [
+                replace(one, need=sure[one.label] if one.score < sure[one.label] - 1e-6 else 0.0)
+                for one in detections
+                if one.score >= min(wide[one.label], sure[one.label]) - 1e-6
+            ]
+            for event in eye.follow(Frame(index, captured_ns, blank, pose), said).events:
+                if event.position is not None:
+                    tracks[event.track_id] = event
+        place = SightingFilter(LocalDetection, None, None, 0.95).place
+        for event in tracks.values():
+            assert event.position is not None
+            east, north = flight.farm.to_plane(event.position.latitude_deg, event.position.longitude_deg)
+            name = flight.farm.asset_at(east, north, max_m=_NEAR_M) or f"ground {east:.0f} {north:.0f}"
+            shared = place(event, "", False)
+            worth = certainty_milli(shared.score_milli, shared.need_milli, config.prior_milli)
+            words.setdefault(name, []).append(Witness(NodeId(bytes([drone]) * 16), worth, b""))
+    best = {name: best_words(said) for name, said in words.items()}
+    alone = {name for name, said in best.items() if any(one.certainty_milli == SURE_MILLI for one in said.values())}
+    return alone, {name for name, said in best.items() if is_confirmed(said, config, 1)}, set(best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--prevalence", type=float, default=0.02)
     parser.add_argument("--flights", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the first flight")
+    parser.add_argument("--candidates", type=float, metavar="R", help="tell candidates at this rate beside each point")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="flights that lie there are not flown again")
     options = parser.parse_args(arguments)
     bundle, crops = load_bundle(options.model), Crops.load(options.crops)
@@ -216,6 +260,16 @@ def main(arguments: list[str] | None = None) -> int:
     for name, thresholds in points_of(bundle).items():
         accept = at_thresholds(thresholds)
         points[name] = asdict(judge(flights, [objects(flight, eye, accept) for flight in flights]))
+    tiers = {}
+    if options.candidates:
+        assert bundle.curve is not None
+        wide = bundle.curve.at(options.candidates)
+        for name, thresholds in points_of(bundle).items():
+            found = [tiers_of(flight, eye, thresholds, wide) for flight in flights]
+            tiers[name] = {
+                tier: asdict(judge(flights, [one[at] for one in found])) | {"recall_by_class": None}
+                for at, tier in enumerate(("sure", "sure_together", "with_candidates"))
+            }
     modules = [module for flight in flights for module in flight.farm.modules]
     figures = {
         "model": bundle.name,
@@ -224,6 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
         "faults": sum(bool(module.label) for module in modules),
         "looks_alike": round(agreement(flights, eye), 3),
         "points": points,
+        "tiers": tiers,
     }
     print(json.dumps(figures))
     detector.close()

@@ -1,10 +1,13 @@
 """Mutants of candidates: each makes a fault of what nobody is sure of, hides one, or costs what it should not."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from swarmd.api.faults import FaultGate
+from swarmd_models import tracker
+from swarmd_models.geo import sightings
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.dedup import own, tiers
 from swarmd_protocols.state.dedup.entry import Entry
@@ -13,6 +16,7 @@ from swarmd_protocols.state.dedup.tiers import Witness
 from swarmd_protocols.state.observations import ObjectView
 from tests.property import test_tier_laws as laws
 from tests.support.mutants import assert_found, each_mutant
+from tests.unit import test_eye_candidates as eye
 
 
 def looks_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +76,20 @@ def candidates_are_leant_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Entry, "is_unsure", property(lambda self: False))
 
 
+def one_sure_look_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = tracker._event
+    monkeypatch.setattr(
+        tracker, "_event", lambda kind, track: replace(event(kind, track), need=0.0 if track.sure_hits else track.need)
+    )
+
+
+def to_become_sure_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sightings, "_is_news", lambda old, new: False)
+
+
 LAWS = (
+    (eye.test_a_track_is_sure_when_as_many_looks_are_as_are_needed_to_be_told, one_sure_look_is_enough),
+    (eye.test_to_become_sure_is_news, to_become_sure_waits_its_turn),
     (laws.test_ten_looks_are_worth_the_measured_one, looks_are_independent),
     (laws.test_law_one_author_confirms_nothing, every_word_of_an_author_counts),
     (laws.test_law_no_order_shows_and_no_author_takes_away, all_must_agree),

@@ -13,6 +13,7 @@ What is shared is of a type that the caller chooses (the daemon and the simulato
 this module only asks that it is a dataclass with the fields of `Placed`.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -79,6 +80,11 @@ class Placed(Protocol):
         ...
 
     @property
+    def need_milli(self) -> int:
+        """Score from which the detector would be sure; 0: it is."""
+        ...
+
+    @property
     def features(self) -> bytes:
         """How it looks to that model; b"": not said."""
         ...
@@ -106,6 +112,7 @@ class Make(Protocol[D_co]):
         captured_ns: int,
         model_digest: bytes,
         features: bytes,
+        need_milli: int,
     ) -> D_co:
         """One detection."""
         ...
@@ -189,7 +196,7 @@ class SightingFilter(Generic[D]):
             kind=event.kind,
             track_id=event.track_id,
             label=event.label,
-            score_milli=max(0, min(1000, round(event.score * 1000))),
+            score_milli=_score_milli(event),
             east_cm=east_cm,
             north_cm=north_cm,
             covariance_cm2=covariance_cm2,
@@ -198,6 +205,7 @@ class SightingFilter(Generic[D]):
             captured_ns=event.captured_ns,
             model_digest=bytes.fromhex(model_digest)[:_DIGEST_BYTES].ljust(_DIGEST_BYTES, b"\0"),
             features=event.features,
+            need_milli=_need_milli(event),
         )
 
     def take(self, detections: Iterable[D]) -> list[D]:
@@ -298,8 +306,24 @@ def _with_look(track: _Track[D], detection: D) -> D:
     return replace(detection, features=features if model == detection.model_digest else b"")
 
 
+def _need_milli(event: TrackEvent) -> int:
+    """What a candidate needs, above its score as that is shared; 0 for what is sure."""
+    if not event.need:
+        return 0
+    return min(1000, max(math.ceil(event.need * 1000), _score_milli(event) + 1))
+
+
+def _score_milli(event: TrackEvent) -> int:
+    """Thousandths; a candidate's leave room for what it needs."""
+    return max(0, min(999 if event.need else 1000, round(event.score * 1000)))
+
+
 def _is_news(old: Placed, new: Placed) -> bool:
-    if old.asset != new.asset or (old.east_cm is None) != (new.east_cm is None):
+    if (
+        (old.need_milli and not new.need_milli)
+        or old.asset != new.asset
+        or (old.east_cm is None) != (new.east_cm is None)
+    ):
         return True
     if old.asset or old.east_cm is None or new.east_cm is None:
         return False
