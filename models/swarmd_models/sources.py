@@ -23,6 +23,7 @@ from swarmd_models.levelling import Leveller, is_raw
 from swarmd_models.picture_header import read_header
 from swarmd_models.stream_probe import is_about_user, why_refused
 from swarmd_models.types import Frame, FrameSource
+from swarmd_models.v4l2 import open_camera, parse_wish
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_IMAGE_BYTES = 64 << 20
@@ -75,8 +76,8 @@ def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
     """Open what a description names.
 
     Args:
-        spec: A video, picture or folder; a device ("/dev/video0", "camera:0", "0"); a URL (rtsp, rtsps, http, https,
-            udp); "gst:PIPELINE".
+        spec: A video, picture or folder; a device ("0", "/dev/video0", "camera:0?size=1280x720&fps=30&format=MJPG");
+            a URL (rtsp, rtsps, http, https, udp); "gst:PIPELINE".
         options: Pace and loop.
 
     Raises:
@@ -88,9 +89,10 @@ def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
         return _open_gstreamer(spec[4:])
     if re.match(r"^(rtsps?|https?|udp|tcp)://", spec):
         return CaptureSource(_open_stream(spec), redacted(spec))
-    device = re.fullmatch(rf"(?:camera:|/dev/video)?{_INDEX}", spec)
+    device = re.fullmatch(rf"(?:camera:|/dev/video)?{_INDEX}(?:\?(.*))?", spec)
     if device:
-        return CaptureSource(_open_camera(int(device[1])), spec)
+        capture, gives = open_camera(int(device[1]), parse_wish(device[2] or ""))
+        return CaptureSource(capture, spec, gives=gives)
     path = Path(spec)
     if not path.exists():
         raise SourceError(
@@ -117,7 +119,7 @@ def is_live(spec: str) -> bool:
     """Whether a source may come back after it has gone: cameras and streams."""
     return (
         spec.startswith(("gst:", "camera:", "/dev/video"))
-        or re.fullmatch(_INDEX, spec) is not None
+        or re.fullmatch(rf"{_INDEX}(?:\?.*)?", spec) is not None
         or re.match(r"^(rtsps?|https?|udp|tcp)://", spec) is not None
     )
 
@@ -134,8 +136,10 @@ def redacted(url: str) -> str:
 class CaptureSource:
     """A camera or stream: newest frames as they come, stamped when they arrive."""
 
-    def __init__(self, capture: Any, name: str, clock: Clock = time.monotonic_ns) -> None:
+    def __init__(self, capture: Any, name: str, clock: Clock = time.monotonic_ns, gives: str = "") -> None:
         """Read from an opened `cv2.VideoCapture`; `name` stands in messages."""
+        self.gives = gives
+        """What it said that it gives, in words."""
         self._capture = capture
         self._name = name
         self._clock = clock
@@ -300,6 +304,11 @@ class ReconnectingSource:
         self.reconnects = 0
         """Times it was opened again."""
 
+    @property
+    def gives(self) -> str:
+        """What the source that is open said that it gives; "" where it does not say."""
+        return str(getattr(self._source, "gives", ""))
+
     def read(self) -> Frame | None:
         """The next frame, however long that takes; None once closed.
 
@@ -431,14 +440,6 @@ def _keeping_depth(capture: Any) -> Any:
     """A video whose pixels are 16 bits of grey gives them as they are; by itself OpenCV keeps their upper byte."""
     if int(capture.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) == _GRAY16:
         capture.set(cv2.CAP_PROP_CONVERT_RGB, 0)
-    return capture
-
-
-def _open_camera(number: int) -> Any:
-    capture = cv2.VideoCapture(number, cv2.CAP_V4L2)
-    if not capture.isOpened():
-        raise SourceError(f"camera /dev/video{number} cannot be opened: absent, busy, or not permitted (group video)")
-    capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
     return capture
 
 

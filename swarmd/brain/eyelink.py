@@ -254,10 +254,10 @@ class EyeLink:
             case ipc.Problem(text, fatal):
                 self.problem = text
                 self._log.warning("eye_problem", text=text, fatal=fatal)
-            case ipc.SourceState(problem):
+            case ipc.SourceState(problem, gives):
                 self.problem = problem
                 say = self._log.warning if problem else self._log.info
-                say("eye_source", text=problem or "frames come again")
+                say("eye_source", text=problem or gives or "frames come again")
             case ipc.Choice(text):
                 self._log.info("eye_choice", text=text)
             case ipc.CellDone(cell, quality):

@@ -87,6 +87,8 @@ def _run(args: argparse.Namespace) -> int:
                 if poses is not None and frame.pose is None:
                     frame = replace(frame, pose=poses.at(frame.captured_ns))
                 if seen == 0:
+                    if getattr(source, "gives", ""):
+                        _note(str(source.gives))  # type: ignore[attr-defined]
                     _set_camera(eye, calibrated or getattr(source, "intrinsics", None), frame, args.hfov)
                 _show(eye.see(frame), args)
                 seen += 1

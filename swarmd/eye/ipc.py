@@ -239,6 +239,8 @@ class SourceState(_Message, frozen=True):
 
     problem: str
     """Why no frames come; "" when they come again."""
+    gives: str = ""
+    """What a camera says that it gives, where that is what is told."""
 
 
 class Here(_Message, frozen=True):

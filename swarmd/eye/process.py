@@ -319,6 +319,9 @@ class EyeProcess:
         if not self._counters["frames_inferred"] and self._choice is not None:
             self._choice.see_width(frame.image.shape[1])
         height, width = frame.image.shape[:2]
+        gives = str(getattr(self._source, "gives", ""))
+        if gives and not self._counters["frames_inferred"]:
+            self._link.send(SourceState("", gives))
         if self._intrinsics is not None and not self._counters["frames_inferred"]:
             problem = misfit(self._intrinsics, width, height)
             if problem:
