@@ -1,6 +1,6 @@
 """The one place that builds the daemon's own objects for a simulated host: `Node` with `Replica` inside, codec on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import Identity, open_trust
+from swarmd_protocols.trust.trust import Trust
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.host import Host
@@ -119,7 +120,12 @@ class NodeFactory:
             subprotocols.append(self.offload.protocol(host, identity, replica.clock.physical_ms, boot))
         if self.thumbs is not None:
             subprotocols.append(self.thumbs.protocol(host, identity.node, records, replica))
+        subprotocols += self.more(host, trust, replica, records)
         return Node(identity, config, self._crypto, rng, records, subprotocols, host.address, trust)
+
+    def more(self, host: Host, trust: Trust, replica: Replica, records: Mapping[bytes, bytes]) -> Sequence[SubProtocol]:
+        """Sub-protocols that only some worlds have; none here."""
+        return ()
 
     def _life(self, host: Host) -> int:
         return life_number(host.clock.wall_ns(host.engine.now_ns) // NS_PER_S, self._choices.rng("node.life"))

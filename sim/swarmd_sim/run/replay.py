@@ -18,6 +18,7 @@ import swarmd_sim
 from swarmd_sim.errors import ReplayError
 from swarmd_sim.faults.faults import Fault, fault_from_row
 from swarmd_sim.run.mutants import mutated
+from swarmd_sim.run.neighbours import TwoSwarms
 from swarmd_sim.run.result import Result
 from swarmd_sim.run.scenario import scenario_from_table
 from swarmd_sim.run.sections import Scenario
@@ -63,6 +64,8 @@ class Replay:
         chosen.script = self.script
         chosen.zeroed = self.zeroed
         with mutated(self.mutant):
+            if self.scenario.neighbours.agree_at_s:
+                return TwoSwarms(self.scenario, self.seed, chosen).run()
             return Simulation(self.scenario, self.seed, chosen).run()
 
     def to_json(self) -> str:

@@ -93,6 +93,11 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("offload", "release_over_s"): (1, 3_600),
     ("offload", "deadline_ms"): (1, 60_000),
     ("offload", "input_bytes"): (10, 256 << 10),
+    ("neighbours", "agree_at_s"): (0, 86_400),
+    ("neighbours", "cut_at_s"): (0, 86_400),
+    ("neighbours", "cut_s"): (0, 86_400),
+    ("neighbours", "hostile_at_s"): (0, 86_400),
+    ("neighbours", "hold_s"): (10, 86_400),
     ("checks", "settle_s"): (0, 3_600),
 }
 

@@ -283,6 +283,22 @@ class OffloadSection:
 
 
 @dataclass(frozen=True, slots=True)
+class NeighboursSection:
+    """`[neighbours]`: a second swarm of another owner surveys the same ground (`run/neighbours.py`)."""
+
+    agree_at_s: float = 0.0
+    """Operators of both say yes; 0: there is no second swarm."""
+    cut_at_s: float = 0.0
+    """The gateways hear each other no more; 0: never."""
+    cut_s: float = 0.0
+    """For how long."""
+    hostile_at_s: float = 0.0
+    """From then on the second swarm's gateway claims the whole ground at every moment; 0: never."""
+    hold_s: int = 60
+    """For how long the first swarm's operators let it keep one place."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChecksSection:
     """`[checks]`: bounds that this scenario must keep."""
 
@@ -326,6 +342,7 @@ class Scenario:
     fault: tuple[FaultTable, ...] = ()
     release: ReleaseSection = field(default_factory=ReleaseSection)
     offload: OffloadSection = field(default_factory=OffloadSection)
+    neighbours: NeighboursSection = field(default_factory=NeighboursSection)
     checks: ChecksSection = field(default_factory=ChecksSection)
     gossip: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     """Overrides of the membership's configuration, by its own field names."""

@@ -368,7 +368,8 @@ class Simulation:
         self.boot(host)
         self.milestones.booted += 1
 
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
+        """Everything that will begin by itself; once, before time passes."""
         swarm = self.scenario.swarm
         within_ns = int(swarm.start_within_s * NS_PER_S)
         for host in self.hosts:
@@ -408,7 +409,7 @@ class Simulation:
         """Run to the end and judge."""
         started, cpu_started = time.perf_counter(), time.process_time()
         end_ns = self.scenario.swarm.seconds * NS_PER_S
-        self._schedule()
+        self.schedule()
         gc_was_on = gc.isenabled()
         # Millions of small tuples live in the heap; the cycle collector would walk them again and again.
         gc.disable()
@@ -417,8 +418,7 @@ class Simulation:
                 self.engine.run_until_event(end_ns, self.options.stop_at_event)
             else:
                 self.engine.run_until(end_ns)
-                for checker in self.checkers:
-                    checker.on_end(self.engine.now_ns)
+                self.judge()
         except StopRun:
             pass
         except Storm:
@@ -428,6 +428,11 @@ class Simulation:
                 gc.enable()
         wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
         return self.result(Times(self.setup_s, wall_s + self.setup_s, cpu_s))
+
+    def judge(self) -> None:
+        """What checkers say in the end."""
+        for checker in self.checkers:
+            checker.on_end(self.engine.now_ns)
 
     def result(self, times: Times) -> Result:
         """What came of the run so far.
