@@ -12,7 +12,7 @@ import brotli
 import numpy as np
 import pytest
 
-from swarmd.release.delta import blocks, bounded, child, codec, flatbuffer
+from swarmd.release.delta import blocks, bounded, child, codec, flatbuffer, jail
 from swarmd.release.delta.varint import varint
 from swarmd.release.errors import DeltaError
 from tests.support.deltas import ZOO, head_only, tuned
@@ -166,6 +166,17 @@ def test_whoever_takes_a_decoder_over_reaches_nobody(tmp_path: Path) -> None:
     if takes_filters():  # Elsewhere the limits are what there is.
         assert what_a_taken_over_decoder_may(tmp_path, TAKEN_OVER, "jailed") == b"0 processes"
         assert (tmp_path / "base").exists()
+
+
+@pytest.mark.parametrize(("machine", "pointer_bytes"), [("riscv64", 8), ("armv7l", 4), ("", 8), ("aarch64", 4)])
+def test_on_other_machines_the_limits_are_what_there_is(
+    machine: str, pointer_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of 32 bits on a kernel of 64 has other numbers than the machine's name says."""
+    monkeypatch.setattr(jail.platform, "machine", lambda: machine)
+    monkeypatch.setattr(jail.struct, "calcsize", lambda _: pointer_bytes)
+    monkeypatch.setattr(jail.ctypes, "CDLL", lambda _: pytest.fail("the kernel is asked"))
+    assert not jail.shut_in()
 
 
 def test_a_decoder_that_is_not_shut_in_is_found(tmp_path: Path) -> None:

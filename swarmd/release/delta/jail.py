@@ -48,7 +48,8 @@ def shut_in() -> bool:
     Returns:
         Whether the kernel has taken the filter.
     """
-    if platform.machine() not in _MAY:
+    # A program of 32 bits on a kernel of 64 has other numbers: all it asks would be refused, and no delta ever be made.
+    if platform.machine() not in _MAY or struct.calcsize("P") != 8:
         return False
     program = _program(*_MAY[platform.machine()])
     held = ctypes.create_string_buffer(program, len(program))
