@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model lock clean contact-sheet bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -163,6 +163,9 @@ bench-gate: from-is-here setup  ## the eye's and a datagram's cost beside an ear
 
 bench-tutorials: setup  ## each tutorial typed on a bare Debian, from installation to a first swarm (../shared/lab; root)
 	$(PY) -m tests.bench.bench_tutorials $(ARGS)
+
+contact-sheet: setup  ## the surest "false" alarms beside the faults they are taken for, and what they cost, in out/contact-sheet (needs ../shared/data, or ARGS="--crops FILE.npz")
+	PYTHONPATH=recipes $(PY) -m swarmd_recipes.contact_sheet $(if $(findstring --crops,$(ARGS)),,--crops ../shared/data/modules_ir/modules_ir_visible.npz) $(ARGS)
 
 bench-ui: setup setup-extras  ## the ground view under 200 drones and 5,000 objects, in Chromium without a GPU
 	$(PY) -m tests.bench.bench_ui $(ARGS)
