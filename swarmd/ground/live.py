@@ -15,6 +15,7 @@ from swarmd.api.views import unix_s
 from swarmd.events.alerts import Acknowledged
 from swarmd.events.record import TEXT_MAX_CHARS, EventRecord, Happened
 from swarmd.events.store import Query
+from swarmd.ground.beside import beside_rows, is_beside
 from swarmd.ground.facts import NEVER_MET, cell_of, member_of, never_met, object_of, said
 from swarmd.ground.grown import Grown
 from swarmd.ground.picture import Picture
@@ -197,6 +198,7 @@ class LiveFeed:
             self._members_s = now_s
             await self._read_members()
             self._read_alerts()
+            self._read_neighbours()
         told, self._objects = self._objects, {}
         names = self._daemon.in_parts.names() if told else {}
         for number, (object_id, view) in enumerate(told.items(), 1):
@@ -225,7 +227,7 @@ class LiveFeed:
         # A member's last place stays as long as it is a member: those of all that ever were have no bound.
         known = {node.hex() for node in self._daemon.positions()} | set(self._picture.names("member"))
         for name in self._picture.names("position"):
-            if name not in known:
+            if name not in known and not is_beside(name):
                 self._picture.drop("position", name, time.time())
 
     async def _read_members(self) -> None:
@@ -276,6 +278,16 @@ class LiveFeed:
             self._picture.put("alert", row, now_s)
         for name in gone:
             self._picture.drop("alert", name, now_s)
+
+    def _read_neighbours(self) -> None:
+        """What neighbouring swarms share; what has ended goes."""
+        now_s = time.time()
+        gone = {name for name in self._picture.names("position") if is_beside(name)}
+        for row in beside_rows(self._daemon.in_parts.neighbours(), self._plane, now_s):
+            gone.discard(row.id)
+            self._picture.put("position", row, now_s)
+        for name in sorted(gone):
+            self._picture.drop("position", name, now_s)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 

@@ -73,10 +73,10 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """Where a member said that it is."""
+    """Where a member said that it is, or what a neighbouring swarm shares: its members and its claims of space."""
 
     id: str
-    """Its node id, hexadecimal digits."""
+    """Its node id, hexadecimal digits; of a neighbouring swarm's `NAME~ALIAS`."""
     name: str
     has_fix: bool
     """False: it has lost its fix; the place is the last one."""
@@ -92,6 +92,10 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     """0 to 1."""
     at_s: float
     """When it was there."""
+    swarm: str = ""
+    """What a neighbouring swarm is called here, whose word this is; "" for own members."""
+    claim_m: float | None = None
+    """Of a neighbouring swarm's claim of space: its radius about the place; null where this is a member."""
 
 
 class Object(msgspec.Struct, frozen=True, gc=False):

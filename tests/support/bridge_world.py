@@ -16,6 +16,7 @@ from swarmd.errors import DaemonError
 from swarmd.events.record import EventRecord, Happened
 from swarmd_protocols.effects import MemberState, StateChanged
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.neighbours.requests import NeighbourView
 from swarmd_protocols.state.observations import CellView, DetectionLearned, DetectionView, ObjectView
 from swarmd_protocols.summary import MemberView
 from tests.support.exclusive import own_port
@@ -151,6 +152,9 @@ class Parts:
 
     def cells(self) -> Iterator[Sequence[CellView]]:
         return ([cell] for cell in list(self._world.cells()))
+
+    def neighbours(self) -> Sequence[NeighbourView]:
+        return ()
 
 
 def mosquitto_binary() -> str | None:

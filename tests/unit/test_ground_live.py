@@ -74,6 +74,9 @@ class Lists(Parts):
     def objects(self) -> Iterator[Sequence[ObjectView]]:
         yield self._watched.objects()
 
+    def neighbours(self) -> Sequence[Any]:
+        return ()
+
     def detections(self) -> Iterator[Sequence[DetectionView]]:
         yield self._watched.sightings
 

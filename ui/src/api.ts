@@ -15,6 +15,7 @@ export interface Position {
   id: string; name: string; has_fix: boolean; east_m: number | null; north_m: number | null;
   latitude_deg: number; longitude_deg: number; height_agl_m: number; yaw_deg: number | null;
   sigma_m: number; battery: number | null; at_s: number;
+  swarm: string; claim_m: number | null;
 }
 export interface Review {
   operator: string; key: string; verdict: string; text: string; seen: string; made_s: number; revision: number; digest: string;

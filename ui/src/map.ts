@@ -3,7 +3,7 @@
 // Rules this file keeps: what rarely changes (assets and cells, objects) is painted on a bitmap larger than the window
 // and copied; at most one bitmap is painted anew in a frame; a frame is drawn only when something moved.
 
-import type { Cell, Site, Thing } from "./api";
+import type { Cell, Position, Site, Thing } from "./api";
 import { HEARD, type World, duration } from "./world";
 
 export interface Layers { assets: boolean; cells: boolean; links: boolean; trails: boolean; objects: boolean; names: boolean }
@@ -188,7 +188,7 @@ export class SwarmMap {
       const away = Math.hypot(px - x, py - y);
       if (away < nearest) [best, nearest] = [{ kind, id }, away];
     };
-    for (const one of shown.world.position.values()) look("member", one.id, one.east_m, one.north_m);
+    for (const one of shown.world.position.values()) if (!one.swarm) look("member", one.id, one.east_m, one.north_m);
     if (shown.layers.objects) for (const one of shown.world.object.values()) look("object", one.id, one.east_m, one.north_m);
     return best;
   }
@@ -428,6 +428,11 @@ export class SwarmMap {
       if (one.east_m === null || one.north_m === null) continue;
       const [x, y] = this.toScreen(one.east_m, one.north_m);
       if (x < -60 || y < -30 || x > this.width + 60 || y > this.height + 30) continue;
+      if (one.swarm) {
+        this.drawBeside(one, x, y);
+        if (layers.names && one.claim_m === null) names.push({ text: one.name.slice(0, 30), x, y, isLost: false });
+        continue;
+      }
       const member = world.member.get(one.id);
       const ageS = nowS - one.at_s;
       const isLost = !member || !HEARD.has(member.state);
@@ -461,6 +466,19 @@ export class SwarmMap {
       names.push({ text: [one.name.slice(0, 30), ...notes.filter(Boolean)].join(" · "), x, y, isLost });
     }
     this.drawNames(names);
+  }
+
+  /** What another swarm shares: its members as open squares, the space that it claims as a dashed circle. */
+  private drawBeside(one: Position, x: number, y: number): void {
+    const c = this.context, p = this.palette;
+    c.beginPath();
+    if (one.claim_m === null) c.rect(x - 5, y - 5, 10, 10);
+    else c.arc(x, y, Math.max(3, one.claim_m * this.scale), 0, 2 * Math.PI);
+    c.strokeStyle = one.claim_m === null ? p.text : p.dim;
+    c.setLineDash(one.claim_m === null ? [] : [6, 4]);
+    c.lineWidth = 1.5;
+    c.stroke();
+    c.setLineDash([]);
   }
 
   /** Names where there is room, those that are not heard first: what lies on another name is read by nobody. */
