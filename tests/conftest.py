@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from swarmd.api import control
 from tests.support import skips
+from tests.support.again import keep_status as pytest_sessionfinish  # noqa: F401  # A hook, by its name.
 from tests.support.daemons import Daemon, Start
 from tests.support.exclusive import own_domain
 

@@ -36,21 +36,45 @@ def test_the_last_run_names_its_failures(tmp_path: Path) -> None:
     assert failed_of_last_run(tmp_path / "lastfailed") == ["a", "b"]
 
 
+def run_twice(folder: Path, body: str, more: str = "") -> tuple[int, "subprocess.CompletedProcess[str]"]:
+    """A suite of one real test, with what this one's conftest leaves; its status, and the second try."""
+    where = folder / "tests" / "integration"
+    where.mkdir(parents=True)
+    (where / "test_it.py").write_text(
+        f"import os, pytest\nfrom pathlib import Path\ndef test_it():\n    was = Path('seen').exists()\n"
+        f"    Path('seen').touch()\n    {body}\n{more}"
+    )
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.support import again\n"
+    (folder / "conftest.py").write_text(f"{path}pytest_sessionfinish = again.keep_status\n")
+    first = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist"], cwd=folder, capture_output=True, text=True
+    )
+    code = f"{path}sys.exit(again.main())"
+    second = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    return first.returncode, second
+
+
 @pytest.mark.parametrize("passes_alone", [True, False])
 def test_a_test_that_fails_again_fails_the_run(tmp_path: Path, passes_alone: bool) -> None:
-    folder = tmp_path / "tests" / "integration"
-    folder.mkdir(parents=True)
-    body = "Path('seen').exists()" if passes_alone else "False"
-    (folder / "test_it.py").write_text(
-        f"from pathlib import Path\ndef test_it():\n    was = {body}\n    Path('seen').touch()\n    assert was\n"
-    )
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    first = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert first.returncode == 1, first.stdout
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support import again; sys.exit(again.main())"
-    second = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    status, second = run_twice(tmp_path, "assert was" if passes_alone else "assert False")
+    assert status == 1
     assert (second.returncode == 0) == passes_alone, second.stdout + second.stderr
     assert ("unsteady, passed only alone" in second.stdout) == passes_alone
     assert ("test_it.py::test_it" in second.stdout.splitlines()[-1]) or not passes_alone
+
+
+def test_a_test_that_is_skipped_the_second_time_has_not_passed(tmp_path: Path) -> None:
+    status, second = run_twice(tmp_path, "pytest.skip('busy') if was else pytest.fail('broken')")
+    assert status == 1
+    assert second.returncode == 1, second.stdout + second.stderr
+    assert "did not pass alone" in second.stderr
+
+
+@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "pytest.exit('enough', returncode=3)"])
+def test_a_run_that_did_not_come_to_its_end_gets_no_second_try(tmp_path: Path, end: str) -> None:
+    more = f"def test_that_ends_the_run():\n    {end}\ndef test_nobody_runs_this():\n    assert False\n"
+    status, second = run_twice(tmp_path, "assert was", more)
+    assert status in (2, 3)
+    assert second.returncode == 1, second.stdout + second.stderr
+    assert "did not come to its end" in second.stderr
