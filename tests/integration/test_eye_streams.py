@@ -13,6 +13,7 @@ import pytest
 
 from swarmd.errors import EyeError
 from swarmd.eye.ipc import Problem, SourceState
+from swarmd.eye.mailbox import Mailbox
 from swarmd_models.errors import SourceError, SourceRefused
 from swarmd_models.sources import ReconnectingSource, open_source
 from tests.support.eye_process import Watched
@@ -70,6 +71,32 @@ def test_a_camera_that_changes_its_size_goes_on() -> None:
         # The decoder brings a stream to the size that it began with.
         assert frame.image.shape == (96, 128, 3)
         assert frame.image[..., 0].mean() > 200
+        source.close()
+
+
+def test_whoever_is_slow_gets_the_newest_frame() -> None:
+    with MjpegServer(grey) as server:
+        source = ReconnectingSource(lambda: open_source(server.url), lambda text: None, lambda seconds: False)
+        mailbox, many = Mailbox(newest=True), threading.Semaphore(0)
+
+        def capture() -> None:
+            for _ in range(41):
+                frame = source.read()
+                if frame is None or not mailbox.put(frame):
+                    return
+                many.release()
+
+        thread = threading.Thread(target=capture, daemon=True)
+        thread.start()
+        # The model is busy while all but the newest go by.
+        for _ in range(41):
+            assert many.acquire(timeout=60)
+        newest = mailbox.take(60)
+        assert newest is not None
+        assert newest.index == 40
+        assert mailbox.dropped == 40, "what lay between was counted"
+        thread.join(60)
+        mailbox.close()
         source.close()
 
 

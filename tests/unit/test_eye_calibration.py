@@ -108,6 +108,13 @@ def test_a_lens_that_folds_early_shows_nothing_beyond() -> None:
         parse_calibration(ROS.replace("-0.337586", "-900.0"))
 
 
+def test_a_file_of_blanks_is_read_once() -> None:
+    """Each of its lines is looked at once: a pattern that looked past them took minutes for these 250 kB."""
+    blanks = " \n" * 60_000 + " " * 120_000
+    with pytest.raises(ValueError, match="no camera_matrix of nine"):
+        parse_calibration(f"image_width: 640\nimage_height: 480\nK:\n{blanks}\n")
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "camera.yaml"
     with pytest.raises(SourceError, match="cannot read calibration"):

@@ -91,7 +91,7 @@ def _distortion(blocks: dict[str, str]) -> Distortion | None:
 
 def _blocks(text: str) -> dict[str, str]:
     """What stands behind each name at the left margin, by its lower-case form."""
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     name = ""
     for line in text.splitlines():
         key = re.match(r"([A-Za-z_][A-Za-z0-9_]{0,63})\s*:(.*)", line)
@@ -99,10 +99,10 @@ def _blocks(text: str) -> dict[str, str]:
             name = key[1].lower()
             if name in found:
                 raise ValueError(f"{name} stands there twice")
-            found[name] = key[2].split("#")[0] + "\n"
+            found[name] = [key[2].split("#")[0]]
         elif name and line[:1] in (" ", "\t", "-", "]"):
-            found[name] += line.split("#")[0] + "\n"
-    return found
+            found[name].append(line.split("#")[0])
+    return {name: "\n".join(lines) + "\n" for name, lines in found.items()}
 
 
 def _block(blocks: dict[str, str], what: str) -> str | None:
@@ -130,7 +130,7 @@ def _list(blocks: dict[str, str], what: str) -> tuple[float, ...] | None:
         return None
     _, named, behind = block.rpartition("data:")
     body = (behind if named else block).strip()
-    inner = body[1:].partition("]")[0] if body.startswith("[") else re.sub(r"(?m)^\s*-\s+", ",", body).lstrip(",")
+    inner = body[1:].partition("]")[0] if body.startswith("[") else re.sub(r"(?m)^[ \t]*-[ \t]+", ",", body).lstrip(",")
     words = [word.strip() for word in inner.split(",") if word.strip()]
     if not all(re.fullmatch(_NUMBER, word) for word in words):
         raise ValueError(f"{_NAMES[what][0]} holds something that is no number")
