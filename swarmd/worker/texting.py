@@ -290,7 +290,8 @@ class Texting:
         """The vocabulary of a model that only others have."""
         elsewhere = self._device.elsewhere
         assert elsewhere is not None
-        errand = Errand(digest, METADATA, TEXT, None, b"", 1, _left_ms(until_ns, self._deadline_ms))
+        # A first connection over a lossy radio takes longer than a few tokens may, and nothing else can be done first.
+        errand = Errand(digest, METADATA, TEXT, None, b"", 1, _left_ms(until_ns, TIMEOUT_MAX_MS))
         rules: list[_Rule] = []
 
         def is_sound(found: Found) -> bool:

@@ -1,6 +1,6 @@
 """Borrowed inference between real daemons over an emulated radio: what it brings, and what kills and lies cost.
 
-python -m tests.bench.bench_offload [--only weak kill …] [--loss 2 10] [--out FILE]
+python -m tests.bench.bench_offload [--only weak kill …] [--loss 2 10] [--lies nan …]
 
 Three devices at 10 Mbit/s, 10 ms a way and so much loss towards each: two lenders of small-320 and a borrower. One JSON
 row a case. Needs root and the lab beside the checkout (../shared/lab/netlab). On a machine that does other work judge
@@ -34,6 +34,7 @@ from tests.support.lying_daemon import HOW
 from tests.support.netlab import NETLAB, Lab
 from tests.support.offload_client import Row
 from tests.support.paths import ROOT
+from tests.unit.test_texts import PROMPT
 
 _MODELS = tempfile.TemporaryDirectory(prefix="swarmd-bench-models-")
 LENT = unhurried(Path(_MODELS.name))
@@ -42,6 +43,8 @@ CORE_SHARE = 0.1
 """Of one core that the weak borrower has: a tenth of this machine's is a small board's."""
 ABILITY = "detect/pv-fault"
 CGROUP = Path("/sys/fs/cgroup")
+LONG = "drone-9 failed drone-4\nrover-3 failed rover-8\ndrone-2 autopilot link near row 7\n5 soiling review"
+"""A prompt whose text is some thirty tokens."""
 
 
 class Field:
@@ -369,6 +372,50 @@ def flood(loss: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
+def text(loss: int) -> Iterator[dict[str, Any]]:
+    """Texts of a language model that only the lenders have; the one who writes the fourth is killed in it."""
+    digest, prompts = load_bundle("zoo:events-text").digest, (PROMPT, LONG) * 4
+    with field(loss) as one:
+        for index in (1, 2):
+            one.configure(index, ["zoo:events-text"], "lend = true")
+        one.configure(3, [], "borrow = true")
+        one.has_own = False
+        one.start()
+        wait_for(lambda: (one.borrower.status().get("inference") or {}).get("address"), "the worker")
+        # A lender offers nothing yet while its worker loads.
+        wait_for(lambda: all(digest in one.offers().get(name, []) for name in ("n1", "n2")), "both to offer the model")
+        address, killed, said, took, tokens = one.borrower.status()["inference"]["address"], "", [], [], 0
+        for number, prompt in enumerate(prompts):
+            began_ns, pieces = time.monotonic_ns(), []
+            client = subprocess.Popen(
+                [
+                    *("ip", "netns", "exec", f"{one.lab._name}-3", sys.executable, "-m", "swarmd", "infer"),
+                    *("events-text", "--version", digest, "--borrow", "--stream", "--json", "--prompt", prompt),
+                    *("--deadline-ms", "60000", "--url", address),
+                ],
+                stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            )  # fmt: skip
+            assert client.stdout is not None
+            for line in client.stdout:
+                row = json.loads(line)
+                pieces.append(row["text_output"])
+                tokens += row["parameters"].get("tokens", 0) if "finish_reason" in row["parameters"] else 0
+                if number == 3 and not killed and len(pieces) == 2:
+                    killed = row["parameters"]["lender"]
+                    next(daemon for daemon in one.lab.daemons if daemon.name == killed).kill()
+            client.stdout.close()
+            client.wait()
+            said.append("".join(pieces) if client.returncode == 0 else "")
+            took.append((time.monotonic_ns() - began_ns) / 1e6)
+        of_each = [Counter(filter(None, said[index::2])) for index in range(2)]
+        yield {
+            "case": "text", "loss": loss, "texts": len(prompts), "answered": sum(bool(one) for one in said),
+            "alike": sum(max(one.values(), default=0) for one in of_each),
+            "tokens": tokens, "p50_ms": round(sorted(took)[len(took) // 2]), "slowest_ms": round(max(took)),
+            "killed_in_ms": round(took[3]), "suspected": one.suspicions(killed),
+        }  # fmt: skip
+
+
 def peak_mb(pid: int) -> int:
     """Most memory that a process has had."""
     rows = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
@@ -376,7 +423,8 @@ def peak_mb(pid: int) -> int:
 
 
 CASES: dict[str, Callable[[int], Iterator[dict[str, Any]]]] = {
-    "weak": weak, "kill": kill, "hostile": hostile, "release": release, "flood": flood
+    "weak": weak, "kill": kill, "hostile": hostile, "release": release, "flood": flood,
+    "text": text,
 }  # fmt: skip
 
 

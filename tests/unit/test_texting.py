@@ -67,8 +67,10 @@ class Lenders:
         self.described = 0
         self.wrong: list[str] = []
         self._by: dict[int, str] = {}
+        self.left_ms: list[int] = []
 
-    async def ask(self, digest: str, data: bytes, *_: object) -> words.Borrowed:
+    async def ask(self, digest: str, data: bytes, units: int, left_ms: int, *_: object) -> words.Borrowed:
+        self.left_ms.append(left_ms)
         lent = open_request(data)
         number = len(self._by) + 1
         if lent.what == METADATA:
@@ -92,8 +94,8 @@ def texting_of(lenders: Lenders) -> Texting:
     return Texting(cast(Any, device), 5_000)
 
 
-def write(texting: Texting, text: str = "aab") -> dict[str, Any]:
-    body = bytearray(msgspec.json.encode({"text_input": text, "parameters": {"max_tokens": 1}}))
+def write(texting: Texting, text: str = "aab", **wishes: int) -> dict[str, Any]:
+    body = bytearray(msgspec.json.encode({"text_input": text, "parameters": {"max_tokens": 1, **wishes}}))
     call = Call("POST", "", {"swarmd-borrow": "yes"}, body)
     answer = asyncio.run(texting.handle(call, "m.text", DIGEST, "generate"))
     row: dict[str, Any] = msgspec.json.decode(b"".join(answer.pieces))
@@ -111,6 +113,14 @@ def test_a_lie_about_a_models_words_costs_no_other_lender_its_name_and_ends() ->
     lenders.told = {"labels": HONEST, "window": 8, "end": "<end>"}
     assert write(texting)["text_output"] == " c", "what was told is asked again"
     assert lenders.described == 2
+
+
+def test_a_models_words_may_take_as_long_to_come_as_the_text_and_tokens_only_a_turn() -> None:
+    """Over a radio with 10 % loss the words took longer than a turn, and texts with a minute's time had no answer."""
+    lenders = Lenders({"labels": HONEST, "window": 8, "end": "<end>"}, [3])
+    write(texting_of(lenders), timeout=30_000_000)
+    assert 20_000 < lenders.left_ms[0] <= 30_000
+    assert lenders.left_ms[1] <= 5_000
 
 
 def test_tokens_of_no_word_count_against_their_lender_once_another_has_borne_the_words_out() -> None:
