@@ -57,6 +57,27 @@ def test_waits_grow_to_half_a_minute_and_no_further() -> None:
     assert max(gaps) <= AGAIN_MAX_NS + 100 * MS
 
 
+def test_a_region_that_comes_back_is_sent_at_once_what_it_missed() -> None:
+    flow, at = Flow(2), 0
+    send(flow, [(1, 10), (2, 10)], at)
+    while at < 60_000 * MS:
+        at += 100 * MS
+        send(flow, [(1, 10), (2, 10)], at)
+    flow.answered([], 0, 0, at)
+    assert [rows for rows, _ in send(flow, [(1, 10), (2, 10)], at)] == [[1, 2]], "its absence is waited for once more"
+    # An answer in time changes nothing of what waits: a row that it lacks something for comes ever more rarely.
+    flow.answered([(1, 1)], 0, 0, at + 100 * MS)
+    assert send(flow, [(2, 10)], at + 200 * MS) == []
+
+
+def test_a_region_that_is_only_slow_is_not_sent_everything_twice() -> None:
+    flow = Flow(2)
+    send(flow, [(1, 10), (2, 10)], 0)
+    send(flow, [(1, 10), (2, 10)], ANSWER_NS)
+    flow.answered([(1, 1)], 0, 0, 2_500 * MS)
+    assert send(flow, [(2, 10)], 2_600 * MS) == []
+
+
 def test_no_more_than_the_window_is_on_its_way() -> None:
     flow = Flow(2)
     waiting = [(seq, 10_000) for seq in range(1, 200)]

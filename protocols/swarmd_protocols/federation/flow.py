@@ -7,7 +7,7 @@ Rules this file keeps:
   then on.
 - At most `WINDOW_BYTES` are on their way.
 - Where nothing is to be said an empty frame is, each `POLL_NS`: its answer says that the path works, and brings what
-  the region has.
+  the region has. What a region that was away for `AWAY_NS` has not answered leaves again at its first answer.
 
 It holds numbers and times, no rows and no sockets; `Gateway` (swarmd/federation/gateway.py) does what it says.
 """
@@ -24,6 +24,9 @@ POLL_NS = 3_000_000_000
 """Between two empty frames: with `ANSWER_NS` a silent region is noticed within 4 s, and a take-over takes 5 s."""
 LOST_NS = 1_500_000_000
 """A frame that nobody answered for so long: no path works."""
+AWAY_NS = 15_000_000_000
+"""After so long without any answer the first one sends what waits again at once. A region that is only slow is not
+to get everything twice: below, waits are 8 s at most anyway."""
 WINDOW_BYTES = 262_144
 """On their way at once: 2 s of a line of 1 Mbit/s."""
 PATIENT_TRIES = 4
@@ -127,6 +130,7 @@ class Flow:
 
     def answered(self, acked: Iterable[tuple[int, int]], path: int, pause_ms: int, now_ns: int) -> None:
         """The region has answered by a path."""
+        was_away = self._asked_ns is not None and now_ns - self._asked_ns >= AWAY_NS
         self._asked_ns = None
         self._answered_ns[path] = now_ns
         # Both answer where a row went by both: the first stays while it does.
@@ -135,6 +139,10 @@ class Flow:
         for first, last in acked:
             for seq in [seq for seq in self._sent if first <= seq <= last]:
                 del self._sent[seq]
+        if was_away:
+            # It was away, or all paths were: long waits would only be added to its absence.
+            for one in self._sent.values():
+                one.sent_ns, one.tries = now_ns - ANSWER_NS, 1
         if pause_ms:
             self.paused_until_ns = now_ns + pause_ms * 1_000_000
 
