@@ -22,6 +22,9 @@ _ALONE = (0x01, *range(0xD0, 0xD9))
 """JPEG markers that nothing belongs to."""
 _MAX_MARKERS = 10_000
 """JPEG segments before the frame; cameras write some tens, a colour profile or EXIF with a preview a few more."""
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323
+_MAX_TILE_PIXELS = 1 << 24
+"""Of a TIFF's tile that is larger than its picture: decoders make room for whole tiles. Usual ones have 65,536."""
 _CORE_HEADER_BYTES = 12
 """The oldest of BMP's headers, which has sides of 16 bits."""
 
@@ -68,7 +71,7 @@ def _tiff(data: bytes) -> Header | None:
     order = "<" if data[:2] == b"II" else ">"
     (place,) = struct.unpack_from(order + "I", data, 4)
     (count,) = struct.unpack_from(order + "H", data, place)
-    found = {_TIFF_BITS: 1, _TIFF_SAMPLES: 1, _TIFF_WIDTH: 0, _TIFF_HEIGHT: 0}
+    found = {_TIFF_BITS: 1, _TIFF_SAMPLES: 1, _TIFF_WIDTH: 0, _TIFF_HEIGHT: 0, _TILE_WIDTH: 0, _TILE_HEIGHT: 0}
     for at in range(place + 2, place + 2 + 12 * count, 12):
         tag, kind, values = struct.unpack_from(order + "HHI", data, at)
         if tag not in found:
@@ -81,7 +84,10 @@ def _tiff(data: bytes) -> Header | None:
         where = struct.unpack_from(order + "I", data, at + 8)[0] if is_far else at + 8
         # A tag that stands there twice counts as its largest: which of them a decoder takes, it does not say.
         found[tag] = max(found[tag], struct.unpack_from(order + size, data, where)[0])
-    return Header(found[_TIFF_WIDTH], found[_TIFF_HEIGHT], found[_TIFF_BITS], found[_TIFF_SAMPLES])
+    width, height = found[_TIFF_WIDTH], found[_TIFF_HEIGHT]
+    if found[_TILE_WIDTH] * found[_TILE_HEIGHT] > max(width * height, _MAX_TILE_PIXELS):
+        return None
+    return Header(width, height, found[_TIFF_BITS], found[_TIFF_SAMPLES])
 
 
 def _jpeg(data: bytes) -> Header | None:
@@ -126,13 +132,19 @@ def _webp(data: bytes) -> Header | None:
     return None
 
 
+_GAP = rb"(?:\s|#[^\r\n]*[\r\n])*"
+_NETPBM = re.compile(
+    rb"P[1-6](?=[\s#])" + _GAP + rb"(\d{1,9})\s" + _GAP + rb"(\d{1,9})\s(?:" + _GAP + rb"(\d{1,9})\s)?"
+)
+"""Each number whole, with white space behind it: decoders differ on what a comment there belongs to."""
+
+
 def _netpbm(data: bytes) -> Header | None:
-    text = re.sub(rb"#[^\n]*", b"", data[2:2048])
-    numbers = re.match(rb"\s+(\d{1,9})\s+(\d{1,9})(?:\s+(\d{1,9}))?", text)
-    if numbers is None:
+    numbers = _NETPBM.match(data[:2048])
+    is_bitmap = data[1:2] in b"14"
+    if numbers is None or (numbers[3] is None and not is_bitmap):
         return None
-    deepest = int(numbers[3] or 1)
-    is_deep = data[1:2] not in b"14" and deepest > 255
+    is_deep = not is_bitmap and int(numbers[3]) > 255
     return Header(int(numbers[1]), int(numbers[2]), 16 if is_deep else 8, 3 if data[1:2] in b"36" else 1)
 
 

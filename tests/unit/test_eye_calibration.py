@@ -183,3 +183,10 @@ def test_frames_of_another_shape_are_not_placed() -> None:
     camera = parse_calibration(ROS)
     assert misfit(camera, 320, 240) == ""
     assert "640 x 480" in misfit(camera, 640, 360)
+
+
+def test_a_number_without_an_end_costs_no_more_than_its_length() -> None:
+    """With two ways to read each digit this took as good as forever, and the eye with it."""
+    endless = "1" * (MAX_FILE_BYTES // 2)
+    with pytest.raises(ValueError, match="no number"):
+        parse_calibration(f"image_width: 640\nimage_height: 480\ncamera_matrix: [{endless}x]\n")

@@ -113,6 +113,31 @@ def test_a_format_whose_size_is_not_known_is_not_decoded(
         read_picture(path)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"P5 4#200\n5 255\n",
+        b"P5 4 #\r200 7\n5 255\n",
+        b"P5 4 00000000500\n255\n",
+        b"P5 4 5 00000000065535\n",
+        b"P5 4" + b" " * 2043 + b"500\n255\n",
+        b"P4 4 00000000500\n",
+    ],
+    ids=["comment behind a number", "return in a comment", "zeros", "deep", "cut off", "bitmap"],
+)
+def test_a_netpbm_header_says_what_its_decoder_reads_or_nothing(head: bytes) -> None:
+    image = cv2.imdecode(np.frombuffer(head + bytes(4000), np.uint8), cv2.IMREAD_UNCHANGED)
+    header = read_header(head + bytes(4000))
+    assert header is None or (image is not None and header.height == image.shape[0])
+    assert header is None or (image is not None and bool(header.raw_bytes) == (image.itemsize > 1))
+
+
+def test_a_tiff_whose_tile_is_far_larger_than_its_picture_is_not_decoded() -> None:
+    """Its decoder makes room for the tile: 16 KB of file took 64 MiB for 16 x 16 pixels, and nearly a gigabyte goes."""
+    assert read_header(_tiff(16, 16, (322, 256), (323, 256))) is not None
+    assert read_header(_tiff(16, 16, (322, 30_000), (323, 30_000))) is None
+
+
 def test_whatever_decodes_has_the_size_that_its_header_says() -> None:
     """The law behind the limit: damaged or made up, no picture is larger than what was let through."""
     rng = random.Random(3)
