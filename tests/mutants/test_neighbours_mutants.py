@@ -99,13 +99,13 @@ def open_lock(patch: Patch) -> None:
 
 def real_names(patch: Patch) -> None:
     """A member is told by its own id."""
-    patch.setattr(border, "alias_of", lambda sender, to, named: named[:4])
+    patch.setattr(border, "alias_of", lambda secret, to, named: named[:4])
 
 
 def one_alias(patch: Patch) -> None:
     """Two neighbours are told the same names, and can compare."""
     real = border.alias_of
-    patch.setattr(border, "alias_of", lambda sender, to, named: real(sender, bytes(16), named))
+    patch.setattr(border, "alias_of", lambda secret, to, named: real(secret, bytes(16), named))
 
 
 def one_yes(patch: Patch) -> None:

@@ -7,7 +7,10 @@ Rules this file keeps:
   word is sealed for one gateway's key.
 - A word holds where members are and which space is claimed, under names that stand for nothing else, and no more.
 - A frame is looked at in the order of what it costs: its place, its number (a copy is dropped), the quota, the seal.
-  What opens under a key counts against that key's swarm; keys that no neighbour vouches for share one small bucket.
+  A word counts against the swarm whose gateway's key it opens under. An introduction proves nothing by opening: whoever
+  knows both roots can make one, under any key. So it counts against a bucket of its own for each neighbour, and uses up
+  a gateway's number only where that gateway has signed what is inside. What opens under nothing counts against one
+  bucket of all.
 - A word is said each `SAY_NS`, and within `CHANGED_NS` of a change of what is claimed.
 
 It holds no sockets: the daemon and the simulator carry its frames.
@@ -24,7 +27,7 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.federation.gate import Allowance, Numbers
 from swarmd_protocols.federation.shares import ROLE
-from swarmd_protocols.federation.wire import SALT_BYTES, Lock, Pair, Way, read_head
+from swarmd_protocols.federation.wire import SALT_BYTES, Head, Lock, Pair, Way, read_head
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.neighbours.hearing import Hearing
 from swarmd_protocols.neighbours.neighbours import Neighbours
@@ -32,6 +35,7 @@ from swarmd_protocols.neighbours.requests import Bring
 from swarmd_protocols.neighbours.words import (
     CLAIMS_MAX,
     INTRODUCTION,
+    INTRODUCTION_MAX_BYTES,
     PLACES_MAX,
     REVOCATIONS_MAX,
     WORD,
@@ -40,6 +44,7 @@ from swarmd_protocols.neighbours.words import (
     PlaceRow,
     Word,
     alias_of,
+    read_introduction,
     sign,
 )
 from swarmd_protocols.state.positions import Located
@@ -63,9 +68,16 @@ CEILING_CM = 12_000
 PLACE_AGE_MS = 60_000
 """An own member's place that is older is not told."""
 QUOTA_BYTES_S, QUOTA_BURST_BYTES = 16_384, 262_144
-"""What one neighbour's gateways may say: four gateways with the largest word each second, and all introductions."""
-STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 4_096, 131_072
-"""What keys that no neighbour vouches for yet may cost: two introductions of the usual size a second."""
+"""What one neighbour's gateways may say: four gateways with the largest word each second."""
+INTRODUCED_BYTES_S, INTRODUCED_BURST_BYTES = 8_192, 131_072
+"""What introductions of one neighbour's gateways may cost, whoever made them: four of the usual size a second."""
+STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 262_144, 1 << 20
+"""What frames that open under nothing may cost: a millisecond of trials each second. Beyond it no introduction is read,
+so that a bucket as small as the one above would let a trickle keep neighbours from meeting."""
+
+
+_REST_BYTES, _STATEMENT_HEAD_BYTES = 512, 5
+"""Of an introduction beside its statements, and what msgpack adds to each of them, at most."""
 
 
 class Scene(Protocol):
@@ -86,6 +98,7 @@ class _Talk:
     said_claims: tuple[bytes, ...] = ()
     ended_ns: int | None = None
     allowance: Allowance = field(default_factory=lambda: Allowance(QUOTA_BYTES_S, QUOTA_BURST_BYTES))
+    introduced: Allowance = field(default_factory=lambda: Allowance(INTRODUCED_BYTES_S, INTRODUCED_BURST_BYTES))
     numbers: dict[bytes, Numbers] = field(default_factory=dict)
     """Public key to the frames that came of it."""
     pairs: dict[bytes, Pair] = field(default_factory=dict)
@@ -157,22 +170,28 @@ class Border:
 
     def _introduce(self, key: bytes, talk: _Talk, agreement: bytes, now_ms: int) -> bytes:
         own = self._trust.certificate_statement(self._node) or b""
-        gone = self._revoked_gateways()
-        said = Introduction(
-            self._neighbours.key, key, now_ms, tuple(self._trust.roots), own, tuple(gone[-REVOCATIONS_MAX:]), agreement
-        )
+        roots = tuple(self._trust.roots)
+        left, gone = INTRODUCTION_MAX_BYTES - _REST_BYTES - sum(map(len, (own, agreement, *roots))), list[bytes]()
+        for one in self._revoked_gateways()[:REVOCATIONS_MAX]:
+            left -= len(one) + _STATEMENT_HEAD_BYTES
+            if left < 0:
+                break
+            gone.append(one)
+        said = Introduction(self._neighbours.key, key, now_ms, roots, own, tuple(gone), agreement)
         statement = sign(INTRODUCTION, said, self._public, lambda message: self._crypto.sign(self._seed, message))
         self.counts["introductions"] += 1
         return talk.lock.seal(self._public, key, self._life, self._next(), self._salt(SALT_BYTES), statement)
 
     def _revoked_gateways(self) -> list[bytes]:
-        """Revocations that name a gateway: of other members a neighbour hears nothing, and needs not."""
+        """Revocations that may name a gateway, the newest first: of members that are known to be none a neighbour hears
+        nothing. Who was enrolled in the place of a stolen gateway may never have seen that one's certificate."""
         statements = [statement for kind, statement in self._trust.statements() if kind == "revoke"]
         if not statements:
             return []
         held = [read_certificate(one) for kind, one in self._trust.journalled() if kind in ("node", "seen")]
-        gateways = {certificate.node for certificate in held if ROLE in certificate.roles}
-        return [one for one in statements if gateways.intersection(_revocation(one).nodes)]
+        plain = {certificate.node for certificate in held if ROLE not in certificate.roles}
+        found = [(said.counter, one) for one in statements if not plain.issuperset((said := _revocation(one)).nodes)]
+        return [one for _, one in sorted(found, reverse=True)]
 
     def _say(self, key: bytes, talk: _Talk, hearing: Hearing, now_ns: int) -> list[tuple[bytes, bytes]]:
         claims = self._claims(key, now_ns)
@@ -195,6 +214,7 @@ class Border:
 
     def _places(self, key: bytes, now_ns: int) -> tuple[PlaceRow, ...]:
         found: list[PlaceRow] = []
+        secret = self._secret()
         for node, one in sorted(self._scene.located().items()):
             age_ms = max(0, now_ns - one.captured_ns) // 1_000_000
             if age_ms > PLACE_AGE_MS or len(found) == PLACES_MAX:
@@ -202,7 +222,7 @@ class Border:
             place = one.place
             found.append(
                 PlaceRow(
-                    alias_of(self._neighbours.key, key, node), place.latitude_e7, place.longitude_e7,
+                    alias_of(secret, key, node), place.latitude_e7, place.longitude_e7,
                     place.height_agl_cm, place.sigma_cm, age_ms,
                 )
             )  # fmt: skip
@@ -212,12 +232,12 @@ class Border:
         plane, survey = self._neighbours.plane, self._neighbours.survey
         if plane is None:
             return ()
-        radius_cm = max(1, survey.claims.pitch_cm // 2)
+        radius_cm, secret = max(1, survey.claims.pitch_cm // 2), self._secret()
         found = []
         for claim in survey.live(now_ns):
             latitude, longitude = plane.to_wgs84(claim.east_cm / 100, claim.north_cm / 100)
             where = (round(latitude * 1e7), round(longitude * 1e7))
-            alias = alias_of(self._neighbours.key, key, repr(where).encode())
+            alias = alias_of(secret, key, repr(where).encode())
             found.append(ClaimRow(alias, *where, radius_cm, 0, CEILING_CM, claim.is_working, LEFT_MS))
             if len(found) == CLAIMS_MAX:
                 break
@@ -244,36 +264,63 @@ class Border:
         now_ms = self._neighbours.now_ms(now_ns)
         hearings = {key: hearing for key, (hearing, _) in self._neighbours.hearings().items()}
         key = next((key for key, one in hearings.items() if head.public_key in one.keys(now_ms)), None)
+        if head.way is Way.INTRODUCE:
+            return self._meet(frame, head, key, hearings, now_ns)
         if key is None:
-            return self._meet(frame, head.way, hearings, now_ns)
+            return self._drop("strangers")
         talk = self._talk(key, hearings[key])
         numbers = talk.numbers.setdefault(head.public_key, Numbers())
         if numbers.is_copy(head.life, head.number):
             return self._drop("copies")
         if talk.allowance.pause_ms(now_ns):
             return self._drop("over_quota")
-        statement = self._open(frame, head.way, head.public_key, talk)
+        statement = self._open(frame, head.public_key, talk)
         if statement is None:
             return self._drop("unopened")
         talk.allowance.spend(len(frame))
         numbers.add(head.life, head.number)
         self.counts["taken"] += 1
-        return Bring(key, WORD if head.way is Way.BESIDE else INTRODUCTION, statement)
+        return Bring(key, WORD, statement)
 
-    def _meet(self, frame: bytes, way: Way, hearings: Mapping[bytes, Hearing], now_ns: int) -> Bring | None:
-        """A key that no neighbour vouches for: only introductions are looked at, within one bucket of all strangers."""
-        if way is not Way.INTRODUCE or self._strangers.pause_ms(now_ns):
+    def _meet(
+        self, frame: bytes, head: Head, known: bytes | None, hearings: Mapping[bytes, Hearing], now_ns: int
+    ) -> Bring | None:
+        """An introduction, of a gateway of the neighbour `known` by its head, or of a key that nobody vouches for."""
+        numbers = Numbers()
+        if known is not None:
+            numbers = self._talk(known, hearings[known]).numbers.setdefault(head.public_key, numbers)
+        if numbers.is_copy(head.life, head.number):
+            return self._drop("copies")
+        if self._strangers.pause_ms(now_ns):
             return self._drop("strangers")
-        self._strangers.spend(len(frame))
         for key, hearing in hearings.items():
-            statement = self._talk(key, hearing).lock.open(frame)
-            if statement is not None:
-                return Bring(key, INTRODUCTION, statement)
+            talk = self._talk(key, hearing)
+            statement = talk.lock.open(frame)
+            if statement is None:
+                continue
+            if talk.introduced.pause_ms(now_ns):
+                return self._drop("over_quota")
+            talk.introduced.spend(len(frame))
+            if key == known and self._has_signed(head.public_key, statement):
+                numbers.add(head.life, head.number)
+            self.counts["taken"] += 1
+            return Bring(key, INTRODUCTION, statement)
+        self._strangers.spend(len(frame))
         return self._drop("unopened")
 
-    def _open(self, frame: bytes, way: Way, public: bytes, talk: _Talk) -> bytes | None:
-        if way is Way.INTRODUCE:
-            return talk.lock.open(frame)
+    def _has_signed(self, public: bytes, statement: bytes) -> bool:
+        try:
+            return read_introduction(statement)[0].holds(INTRODUCTION, public, self._crypto.verify)
+        except WireError:
+            return False
+
+    def _secret(self) -> bytes:
+        """What aliases are made with: all gateways of the swarm have the newest group key, and no neighbour has it."""
+        keys = self._trust.group_keys
+        held = keys[max(keys)].key if keys else self._seed
+        return blake2b(held, digest_size=32, person=b"swarmd-aliases").digest()
+
+    def _open(self, frame: bytes, public: bytes, talk: _Talk) -> bytes | None:
         try:
             pair = talk.pairs.get(public)
             if pair is None:

@@ -14,6 +14,7 @@ Rules this file keeps:
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -38,7 +39,7 @@ from swarmd_protocols.neighbours.words import (
 )
 from swarmd_protocols.state.reviews import operators_of
 from swarmd_protocols.trust.envelopes import decode_envelope
-from swarmd_protocols.trust.trust import Trust
+from swarmd_protocols.trust.trust import Revocation, Trust, read_payload
 
 AHEAD_MS = 10_000
 """A word may be of so many milliseconds to come: two swarms' clocks differ by what no receiver has corrected."""
@@ -51,10 +52,13 @@ PLACE_MAX_MS = 60_000
 CONSENT_MS = 60_000
 """A neighbour that has said nothing for so long is told nothing: its yes is as old as its last word."""
 GATEWAYS_MAX = 4
-"""Gateways of one neighbour that are known at once; of more those heard longest ago go."""
+"""Gateways of one neighbour that are known at once: those whose introductions were made last. Every member comes to
+hold the same ones in whichever order it hears of them."""
 FOREIGN_MAX = 64
-"""Certificates after which what is known of a neighbour's trust is built anew: those of the gateways in use come again
-within seconds, and a neighbour that enrols without end fills nothing here."""
+"""Introductions after which what is known of a neighbour's trust is built anew, with the certificates of the gateways
+in use: a neighbour that enrols without end fills nothing here."""
+REVOKED_MAX_BYTES = 131_072
+"""Of a neighbour's revocations the newest are kept, by their numbers: seven of the largest, hundreds of the usual."""
 
 
 @dataclass(slots=True)
@@ -97,7 +101,10 @@ class Hearing:
     """`word`, as it is passed on."""
     counts: dict[str, int] = field(default_factory=lambda: {"words": 0, "refused": 0, "over_agreed": 0})
     _consent_order: tuple[int, bytes] = (0, b"")
-    _certificates: int = 0
+    _consent_by: bytes = b""
+    """The operator's key."""
+    _taken: int = 0
+    """Introductions since what is known of its trust was built."""
 
     @property
     def key(self) -> bytes:
@@ -179,6 +186,8 @@ class Hearing:
         known = self.gateways.get(node)
         if known is not None and said.at_ms <= known.said_ms:
             return False
+        if known is None and not self._has_room(said.at_ms, node):
+            return False
         if not signed.holds(INTRODUCTION, signed.public, self.crypto.verify):
             raise IdentityError("it is not signed by the key that it bears")
         mark = _mark_of(said)
@@ -194,8 +203,14 @@ class Hearing:
         self.gateways.pop(node, None)
         self.gateways[node] = Gateway(signed.public, statement, said.at_ms, mark, said.at_ms)
         while len(self.gateways) > GATEWAYS_MAX:
-            del self.gateways[min(self.gateways, key=lambda one: self.gateways[one].heard_ms)]
+            del self.gateways[min(self.gateways, key=lambda one: (self.gateways[one].said_ms, one))]
         return True
+
+    def _has_room(self, said_ms: int, node: NodeId) -> bool:
+        """Whether an introduction of this moment would stay: one that goes at once is no news to pass on."""
+        if len(self.gateways) < GATEWAYS_MAX:
+            return True
+        return (said_ms, node) > min((one.said_ms, held) for held, one in self.gateways.items())
 
     def tell(self, statement: bytes, now_ms: int) -> bool:
         """A word; whether it is newer than what is held.
@@ -227,19 +242,45 @@ class Hearing:
         """What it shows of its trust, held against the pinned root."""
         if decode_envelope(said.roots[0]).digest != self.agreement.root:
             raise IdentityError("its first root is not the one that is pinned")
-        if self.trust is None or self._certificates >= FOREIGN_MAX:
-            kept = [] if self.trust is None else self.trust.statements()
-            self.trust, self._certificates = Trust(self.agreement.other, [said.roots[0]], self.crypto), 0
-            for kind, statement in kept:
-                if kind in ("root", "revoke"):
-                    self.trust.add(kind, statement)
+        if self.trust is None or self._taken >= FOREIGN_MAX or self._revoked_bytes > REVOKED_MAX_BYTES:
+            self.trust, self._taken = self._built_anew(said.roots[0]), 0
+        self._taken += 1
         trust = self.trust
         for root in said.roots[1:]:
             trust.add("root", root)
         for revocation in said.revocations:
             trust.add("revoke", revocation)
+        if self.consent is not None and self._consent_by not in operators_of(trust.chain):
+            # Its newest root names that operator no more: what another says counts, whatever its number.
+            self.consent, self._consent_order = None, (0, b"")
         trust.admit_certificate(said.certificate)
-        self._certificates += 1
+
+    @property
+    def _revoked_bytes(self) -> int:
+        assert self.trust is not None, "it is asked where there is one"
+        return sum(len(statement) for kind, statement in self.trust.statements() if kind == "revoke")
+
+    def _built_anew(self, root: bytes) -> Trust:
+        """What counts of a neighbour's trust: its roots, its newest revocations, the gateways in use."""
+        trust = Trust(self.agreement.other, [root], self.crypto)
+        if self.trust is None:
+            return trust
+        revoked: list[tuple[int, bytes]] = []
+        for kind, statement in self.trust.statements():
+            if kind == "root":
+                trust.add(kind, statement)
+            elif kind == "revoke":
+                revoked.append((number_of(statement), statement))
+        left = REVOKED_MAX_BYTES
+        for _, statement in sorted(revoked, reverse=True):
+            left -= len(statement)
+            if left < 0:
+                break
+            trust.add("revoke", statement)
+        for gateway in self.gateways.values():
+            with suppress(IdentityError):  # It was shut out meanwhile.
+                trust.admit_certificate(read_introduction(gateway.introduction)[1].certificate)
+        return trust
 
     def _take_consent(self, statement: bytes) -> None:
         if not statement:
@@ -254,7 +295,7 @@ class Hearing:
             raise IdentityError("the consent that it shows is not about this swarm, or is of no operator")
         if not signed.holds(AGREEMENT, signed.public, self.crypto.verify):
             raise IdentityError("the consent that it shows does not hold")
-        self.consent, self._consent_order = said, order
+        self.consent, self._consent_order, self._consent_by = said, order, signed.public
 
     def _is_gateway(self, public: bytes, node: NodeId) -> bool:
         held = None if self.trust is None else self.trust.certified(node)
@@ -289,6 +330,13 @@ def judged(
         if signed.holds(AGREEMENT, signed.public, verify):
             found[said.key] = (signed, said)
     return found
+
+
+def number_of(statement: bytes) -> int:
+    """The counter of a revocation that holds: the greater, the newer."""
+    said = read_payload("revoke", decode_envelope(statement).payload)
+    assert isinstance(said, Revocation), "it was taken as one"
+    return said.counter
 
 
 def _mark_of(said: Introduction) -> bytes:

@@ -8,7 +8,7 @@ says and compares nothing.
 Once a second a member looks which of its cells a neighbour covers (`space.py`), and tells its survey.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -58,6 +58,8 @@ DATAGRAM_BYTES = 1_000
 ALARM_NS = 3_600_000_000_000
 """Between two alarms about one neighbour."""
 _LOOK: TimerKey = (NAME, "look")
+_GIVE_HEAD_BYTES, _STATEMENT_HEAD_BYTES = 16, 5
+"""What msgpack adds to a `Give`, and to each statement in it, at most."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class _Asked:
     second: int = -1
     read: int = 0
     spoke_ns: int = -(1 << 62)
+    gave_ns: int = -(1 << 62)
 
 
 @dataclass(slots=True)
@@ -254,11 +257,11 @@ class Neighbours:
             raise StateError(
                 "no operator of this fleet has signed this agreement: sign it with a key that swarmd keys role named"
             )
-        held = self._beside.get(said.key)
-        if held is not None and agreement_order(held.signed, held.hearing.agreement) > agreement_order(signed, said):
+        # Held against all that are kept, those that have ended and do not count any more as well.
+        held = judged(self._kept, self.trust.swarm, operators, self._crypto.verify).get(said.key)
+        if held is not None and agreement_order(*held) > agreement_order(signed, said):
             raise StateError(
-                f"revision {held.hearing.agreement.revision} of the agreement with {held.hearing.agreement.name} is "
-                "known already: sign a higher one"
+                f"revision {held[1].revision} of the agreement with {held[1].name} is known already: sign a higher one"
             )
         return self._keep(said, statement)
 
@@ -379,15 +382,11 @@ class Neighbours:
         if any(mine.get(one, -1) < order for one, order in theirs.items()) and now_ns - asked.spoke_ns >= ASK_NS:
             asked.spoke_ns = now_ns
             effects.append(Send(sender, encode(Have(tuple(self._items()))), False, Priority.SYNC))
-        agreements, introductions, words = [], [], []
-        for key, one in self._beside.items():
-            agreements += [one.signed.statement] if (0, key) in lacked else []
-            introductions += [held.introduction for node, held in one.hearing.gateways.items() if (1, node) in lacked]
-            words += [one.hearing.statement] if (2, key) in lacked else []
-        give = Give(tuple(agreements), tuple(introductions), tuple(words))
-        if give != Give() and len(payload := encode(give)) <= GIVE_MAX_BYTES:
+        give = _given(self._beside, lacked)
+        if give != Give() and now_ns - asked.gave_ns >= ASK_NS:
+            asked.gave_ns = now_ns
             self.counts["given"] += 1
-            effects.append(Send(sender, payload, True, Priority.SYNC))
+            effects.append(Send(sender, encode(give), True, Priority.SYNC))
         return effects
 
     def _push(self, give: Give, but: NodeId | None) -> list[SubEffect]:
@@ -445,3 +444,20 @@ class Neighbours:
             spots = [Spot(cell.key, cell.east_cm, cell.north_cm) for cell in claims.cells.values()]
             self._looked = _Looked(Ground(spots, claims.pitch_cm), claims.cells)
         return self._looked.ground
+
+
+def _given(beside: Mapping[bytes, _Beside], lacked: Container[tuple[int, bytes]]) -> Give:
+    """The smallest first, as many as one message takes: who has much to say keeps nothing of others away."""
+    found: list[tuple[int, bytes]] = []
+    for key, one in beside.items():
+        found += [(0, one.signed.statement)] if (0, key) in lacked else []
+        found += [(1, held.introduction) for node, held in one.hearing.gateways.items() if (1, node) in lacked]
+        found += [(2, one.hearing.statement)] if (2, key) in lacked else []
+    parts: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+    left = GIVE_MAX_BYTES - _GIVE_HEAD_BYTES
+    for kind, statement in sorted(found, key=lambda one: len(one[1])):
+        left -= len(statement) + _STATEMENT_HEAD_BYTES
+        if left < 0:
+            break
+        parts[kind].append(statement)
+    return Give(*(tuple(part) for part in parts))

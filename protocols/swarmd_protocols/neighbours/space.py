@@ -29,6 +29,9 @@ COVERED_MAX = 2_000
 LOOKED_MAX = 20_000
 """Squares of the grid that are looked at for one neighbour: what it claims may lie where no cells are."""
 
+FREE_MS = 20_000
+"""A place counts as kept until it was free for so long at a stretch: three times what an own claim has to stand before
+work (`neighbours.SETTLE_NS`), so that who claims in pulses keeps nobody away for longer than others."""
 PASSED_MAX_MS = 10_000
 """Between two looks that count in full: a node that stood still for longer has not seen what was claimed meanwhile."""
 
@@ -127,7 +130,9 @@ class Holds:
 
     hold_ms: int
     _levels: dict[bytes, int] = field(default_factory=dict)
-    """Cell to milliseconds: it rises while the cell is covered and counts, and falls else."""
+    """Cell to milliseconds: it rises while the cell is kept and counts, and falls else."""
+    _free_ms: dict[bytes, int] = field(default_factory=dict)
+    """Cell to how long nothing has covered it."""
     spent: set[bytes] = field(default_factory=set)
     """Cells that it has kept for too long: its claims there do not count."""
     _at_ms: int | None = None
@@ -142,7 +147,8 @@ class Holds:
         passed_ms = 0 if self._at_ms is None else min(max(0, now_ms - self._at_ms), PASSED_MAX_MS)
         self._at_ms = now_ms
         for key in [*self._levels, *(key for key in covered if key not in self._levels)]:
-            rises = key in covered and key not in self.spent
+            free_ms = self._free_ms[key] = 0 if key in covered else self._free_ms.get(key, 0) + passed_ms
+            rises = free_ms < FREE_MS and key not in self.spent
             level = self._levels.get(key, 0) + (passed_ms if rises else -passed_ms)
             if level >= self.hold_ms:
                 level = self.hold_ms
@@ -151,6 +157,7 @@ class Holds:
                 self.spent.discard(key)
             if level <= 0 and key not in covered:
                 self._levels.pop(key, None)
+                del self._free_ms[key]
             else:
                 self._levels[key] = max(0, level)
         return {key: value for key, value in covered.items() if key not in self.spent}

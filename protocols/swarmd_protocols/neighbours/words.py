@@ -258,7 +258,13 @@ def sign(kind: str, said: Introduction | Word, public: bytes, signer: Callable[[
     return public + signer(signed_bytes(kind, payload)) + payload
 
 
-def alias_of(sender: bytes, to: bytes, named: bytes | NodeId) -> bytes:
-    """What stands for a member or a cell towards one neighbour: it tells neither the name nor, to two neighbours
-    that compare, whose it is."""
-    return blake2b(named, key=sender + to, digest_size=ALIAS_BYTES, person=b"swarmd-alias").digest()
+def alias_of(secret: bytes, to: bytes, named: bytes | NodeId) -> bytes:
+    """What stands for a member or a cell towards one neighbour.
+
+    Args:
+        secret: 1 to 64 bytes that the gateways of a swarm know and no neighbour does: who knows a node's id, from a
+            certificate or from the air, finds it by no trial.
+        to: Key of the neighbour.
+        named: The node, or whatever names the cell.
+    """
+    return blake2b(to + named, key=secret, digest_size=ALIAS_BYTES, person=b"swarmd-alias").digest()
