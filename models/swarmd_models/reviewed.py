@@ -17,6 +17,8 @@ GATE = 16.0
 """Squared Mahalanobis distance: 1 true pair in 3,000 is missed. Source: chi-square of two degrees of freedom."""
 FLOOR_M2 = 0.05**2
 """Added to each variance: the least error that anybody is believed."""
+_FAR = 1e12
+"""Beyond any angle in degrees or variance in m²."""
 METRES_A_DEGREE = 111_320.0
 """Of latitude, to half a per cent, which is 2 cm within `RADIUS_M`."""
 _AGREED = ("confirmed", "relabelled", "rejected")
@@ -52,7 +54,7 @@ def reviewed_of(document: object) -> list[Reviewed]:
         raise SourceError("no GeoJSON of objects; write it with: swarmd objects --geojson > objects.geojson")
     try:
         return [_reviewed(one) for one in features if one["geometry"] and one["properties"].get("review") in _AGREED]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise SourceError(f"no GeoJSON of objects: {error!r}") from error
 
 
@@ -71,17 +73,29 @@ def _reviewed(feature: Mapping[str, Any]) -> Reviewed:
 
 def is_placed(found: Mapping[str, Any]) -> bool:
     """Whether what a file says of a detection's place can be reckoned with."""
-    values = [found.get("latitude_deg"), found.get("longitude_deg"), *(found.get("covariance_m2") or ())]
-    return len(values) == 5 and all(isinstance(one, int | float) and math.isfinite(one) for one in values)
+    covariance = found.get("covariance_m2")
+    values = [
+        found.get("latitude_deg"),
+        found.get("longitude_deg"),
+        *(covariance if isinstance(covariance, list | tuple) else ()),
+    ]
+    return len(values) == 5 and all(isinstance(one, int | float) and abs(one) < _FAR for one in values)
 
 
 def review_of(found: Mapping[str, Any], reviewed: Sequence[Reviewed]) -> Reviewed | None:
-    """What operators say of a detection of a kept frame; of several things that it may be, of the nearest."""
+    """What operators say of a detection of a kept frame; of several things that it may be, of the nearest.
+
+    One that a file tells twice, and differently, is as good as disputed: None.
+    """
     if "latitude_deg" not in found:
         return None
     near = [(_distance(found, one), one.id, one) for one in reviewed if one.detected == found["label"]]
     passing = [item for item in near if item[0] <= GATE]
-    return min(passing)[2] if passing else None
+    if not passing:
+        return None
+    nearest = min(passing, key=lambda item: item[:2])
+    verdicts = {(one.label, one.is_rejected) for *place, one in passing if (*place,) == nearest[:2]}
+    return nearest[2] if len(verdicts) == 1 else None
 
 
 def _distance(found: Mapping[str, Any], one: Reviewed) -> float:

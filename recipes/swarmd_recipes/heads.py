@@ -399,7 +399,7 @@ def tune_heads(model: str | Path, out: Path, version: str, options: TuneOptions 
     path = write_bundle(bundle, out, new, version)
     before = _scores(bundle, weights, checked, held_out)
     after = _scores(load_bundle(path), read_all(new, heads), checked, held_out)
-    if after.loss >= before.loss:
+    if not after.loss < before.loss:  # Nor what is no number.
         raise ArtefactError(f"tuning made it worse on frames held out: loss {before.loss:.4f} -> {after.loss:.4f}")
     return Tuned(path, before, after, changed)
 

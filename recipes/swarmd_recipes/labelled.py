@@ -13,8 +13,9 @@ import json
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +133,27 @@ def learn(
     new, changed = heads.best_on_the_way(data, found, start, end, judge)
     held_frames, drawn_frames = seen(held), drawn(chosen.seed + 1, _DRAWN_HELD)
     wholes = [one.scene for one in held if one.is_whole]
+    # Judged elsewhere: what was refused, or cut short, must not lie about like a model.
     try:
-        path = heads.write_bundle(bundle, out, new, version)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise ArtefactError(f"{out} cannot be written: {error.strerror or error}") from error
+    try:
+        path = heads.write_bundle(bundle, draft, new, version)
         before = _judged(bundle, start, held_frames, drawn_frames, wholes)
         after = _judged(load_bundle(path), heads.read_all(new, found), held_frames, drawn_frames, wholes)
         _refuse_worse(before, after)
         learned = Learned(path, before, after, changed, len(taught), len(held))
         _write_lineage(learned, bundle, sets)
         load_bundle(path)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)  # What was refused must not lie about like a model.
-        raise
-    return learned
+        draft.chmod(0o755)
+        draft.rename(out)
+    except OSError as error:
+        raise ArtefactError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return replace(learned, path=out / path.name)
 
 
 def _pictures(bundle: Bundle, sets: Sequence[TrainingSet]) -> tuple[list[LabelledScene], list[LabelledScene]]:
@@ -185,12 +195,12 @@ def _loss(weights: Weights, frames: Sequence[Frame]) -> float:
 
 def _refuse_worse(before: Judged, after: Judged) -> None:
     """Raise `ArtefactError` unless the new model is better where it was not taught, and knows what it knew."""
-    if after.loss >= before.loss:
+    if not after.loss < before.loss:  # Nor what is no number.
         raise ArtefactError(f"no better on what was held back: loss {before.loss:.4f} -> {after.loss:.4f}; label more")
     was, now = before.average_precision, after.average_precision
     if was is not None and now is not None and now < was - WORSE_AP:
         raise ArtefactError(f"it finds less on what was held back: average precision {was:.3f} -> {now:.3f}")
-    if after.drawn_loss > before.drawn_loss * FORGOTTEN:
+    if not after.drawn_loss <= before.drawn_loss * FORGOTTEN:
         raise ArtefactError(
             f"it has forgotten: loss on drawn frames {before.drawn_loss:.4f} -> {after.drawn_loss:.4f}; train with a "
             "lower --rate, or from the start with `make model`"

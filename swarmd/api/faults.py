@@ -5,7 +5,7 @@ becomes a fault, as `new`, and is taken back, as `expired`, where it ceases to b
 name the tier, look past this door.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -26,14 +26,22 @@ from swarmd_protocols.summary import MemberView
 HIDDEN_MAX = 65_536
 """Candidates that a listener is not told of, remembered so that the first word of a fault is `new`; the oldest go, and
 such a one's first word is `update`."""
+TOLD_MAX = 65_536
+"""Faults that it was told of, remembered so that nothing else is taken back: a listener that comes late, or a crowd of
+candidates, would else be told `expired` with all that nobody is sure of. The oldest go, and are not taken back."""
 
 
 class FaultGate:
-    """What one listener may be told."""
+    """What one listener may be told.
 
-    def __init__(self) -> None:
-        """Nothing is hidden yet."""
+    Args:
+        listed: What it may have been shown besides, by name.
+    """
+
+    def __init__(self, listed: Container[str] = ()) -> None:
+        self._listed = listed
         self._hidden: dict[str, None] = {}
+        self._told: dict[str, None] = {}
 
     def pass_on(self, event: BusEvent) -> BusEvent | None:
         """The event as the outside may hear it; None: not at all."""
@@ -52,18 +60,25 @@ class FaultGate:
 
     def _kind(self, name: str, is_fault: bool, kind: str, last: str) -> str:
         """What to call the change; "" to say nothing."""
+        was_hidden = name in self._hidden
+        was_told = name in self._told or (name in self._listed and not was_hidden)
+        self._hidden.pop(name, None)
+        self._told.pop(name, None)
         if kind in ("end", "expired", "superseded"):
-            return "" if self._was_hidden(name) else kind
+            return kind if was_told or (is_fault and not was_hidden) else ""
         if is_fault:
-            return "new" if self._was_hidden(name) else kind
-        was_told = kind == "update" and name not in self._hidden
-        self._hidden[name] = None
-        if len(self._hidden) > HIDDEN_MAX:
-            del self._hidden[next(iter(self._hidden))]
+            remember(self._told, name, TOLD_MAX)
+            return "new" if was_hidden else kind
+        remember(self._hidden, name, HIDDEN_MAX)
         return last if was_told else ""
 
-    def _was_hidden(self, name: str) -> bool:
-        return name in self._hidden and self._hidden.pop(name) is None
+
+def remember(names: dict[str, None], name: str, most: int) -> None:
+    """Put a name last; the first goes where there are too many."""
+    names.pop(name, None)
+    names[name] = None
+    if len(names) > most:
+        del names[next(iter(names))]
 
 
 class FaultsOnly:
@@ -75,6 +90,7 @@ class FaultsOnly:
 
     def __init__(self, daemon: DaemonView) -> None:
         self._daemon = daemon
+        self._listed: dict[str, None] = {}
 
     def info(self) -> NodeInfo:
         """See `DaemonView`."""
@@ -90,7 +106,7 @@ class FaultsOnly:
 
     def objects(self) -> Sequence[ObjectView]:
         """The deduplicated view, faults alone."""
-        return [view for view in self._daemon.objects() if view.is_fault]
+        return _faults_of(self._daemon.objects(), self._listed)
 
     def cells(self) -> Sequence[CellView]:
         """See `DaemonView`."""
@@ -117,7 +133,7 @@ class FaultsOnly:
     @property
     def in_parts(self) -> InParts:
         """See `DaemonView`."""
-        return _FaultsInParts(self._daemon.in_parts)
+        return _FaultsInParts(self._daemon.in_parts, self._listed)
 
     def counters(self) -> Mapping[str, int]:
         """See `DaemonView`."""
@@ -125,7 +141,7 @@ class FaultsOnly:
 
     def subscribe(self, callback: Callable[[BusEvent], None]) -> Callable[[], None]:
         """See `DaemonView`; what is told of candidates is left out."""
-        gate = FaultGate()
+        gate = FaultGate(self._listed)
 
         def hear(event: BusEvent) -> None:
             passed = gate.pass_on(event)
@@ -139,11 +155,20 @@ class FaultsOnly:
         return self._daemon.command(verb, arguments, by)
 
 
+def _faults_of(views: Sequence[ObjectView], listed: dict[str, None]) -> list[ObjectView]:
+    """Those that may be shown, and a note of them."""
+    faults = [view for view in views if view.is_fault]
+    for view in faults:
+        remember(listed, view.object_id, TOLD_MAX)
+    return faults
+
+
 class _FaultsInParts:
     """`InParts` without candidates."""
 
-    def __init__(self, parts: InParts) -> None:
+    def __init__(self, parts: InParts, listed: dict[str, None]) -> None:
         self._parts = parts
+        self._listed = listed
 
     def names(self) -> Mapping[NodeId, str]:
         return self._parts.names()
@@ -152,7 +177,7 @@ class _FaultsInParts:
         return self._parts.members()
 
     def objects(self) -> Iterator[Sequence[ObjectView]]:
-        return ([view for view in part if view.is_fault] for part in self._parts.objects())
+        return (_faults_of(part, self._listed) for part in self._parts.objects())
 
     def review_subject(self, object_id: str) -> ReviewSubject | None:
         return self._parts.review_subject(object_id)

@@ -55,6 +55,15 @@ def what_ceases_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FaultGate, "_kind", mutated)
 
 
+def what_was_never_told_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Everything:
+        def __contains__(self, name: object) -> bool:
+            return True
+
+    begin = FaultGate.__init__
+    monkeypatch.setattr(FaultGate, "__init__", lambda self, listed=(): begin(self, Everything()))
+
+
 def what_nobody_is_sure_of_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ObjectView, "is_fault", property(lambda self: True))
 
@@ -97,6 +106,7 @@ LAWS = (
     (laws.test_law_candidates_of_one_author_never_make_a_fault, what_nobody_is_sure_of_is_a_fault),
     (laws.test_law_the_outside_holds_no_candidate, everything_is_told),
     (laws.test_law_the_outside_holds_no_candidate, what_ceases_stays),
+    (laws.test_law_who_comes_late_is_told_of_candidates_only_what_it_knew, what_was_never_told_is_taken_back),
     (
         laws.test_a_candidate_is_said_once_until_it_is_surer_and_a_sure_look_is_said_beside_it,
         candidates_are_said_as_often,

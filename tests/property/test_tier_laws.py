@@ -1,7 +1,7 @@
 """What candidates may do, and what not: laws of `dedup/tiers.py` and of the door to the outside (`api/faults.py`)."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 import msgspec
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarmd.api import faults
 from swarmd.api.faults import FaultGate
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.errors import WireError
@@ -169,9 +170,9 @@ def object_view(name: str, evidence: int, review: str = "") -> ObjectView:
     )
 
 
-def heard(events: list[tuple[str, str, int]]) -> Iterator[ObjectChanged]:
+def heard(events: list[tuple[str, str, int]], listed: Container[str] = ()) -> Iterator[ObjectChanged]:
     """What a listener is told of this history; evidence of 900 and more counts as sure."""
-    gate = FaultGate()
+    gate = FaultGate(listed)
     for kind, name, evidence in events:
         view = object_view(name, 1000 if evidence >= 900 else evidence)
         passed = gate.pass_on(StateChanged("state", ObjectChanged(kind, view, "")))
@@ -197,6 +198,28 @@ def test_law_the_outside_holds_no_candidate(events: list[tuple[str, str, int]]) 
     for kind, name, evidence in events:
         last[name] = evidence if kind in ("new", "update") else 0
     assert all(last[name] >= 900 for name in held)
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories(), st.integers(0, 20), st.sets(st.sampled_from("abc")))
+def test_law_who_comes_late_is_told_of_candidates_only_what_it_knew(
+    events: list[tuple[str, str, int]], late: int, listed: set[str]
+) -> None:
+    """Nothing is taken back that was neither told nor listed: to say `expired` would tell all of a candidate."""
+    known = set(listed)
+    for change in heard(events[late:], listed):
+        assert change.view.is_fault or change.view.object_id in known
+        known.add(change.view.object_id)
+
+
+def test_a_listener_that_comes_late_hears_nothing_of_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that begins in the middle, a bridge that was started again, a crowd that pushes names out."""
+    assert not list(heard([("update", "a", 500), ("expired", "a", 500)]))
+    assert not list(heard([("expired", "a", 500)]))
+    assert [one.kind for one in heard([("update", "a", 500), ("update", "a", 500)], {"a"})] == ["expired"]
+    monkeypatch.setattr(faults, "HIDDEN_MAX", 2)
+    crowd = [("new", name, 500) for name in "abc"]
+    assert not list(heard([*crowd, ("update", "a", 600), ("expired", "b", 600)]))
 
 
 def test_what_becomes_a_fault_is_new_and_what_ceases_to_be_one_is_taken_back() -> None:

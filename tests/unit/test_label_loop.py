@@ -5,6 +5,7 @@ The frames are drawn, and another camera's (less contrast); the labels are the t
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from swarmd.release.author import read_publication
 from swarmd_models import evaluate
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import nominal_pixel_m
 from swarmd_models.frame_ring import FrameRing
 from swarmd_models.golden import check_golden
@@ -136,3 +138,36 @@ def test_what_nobody_has_labelled_enough_is_not_learned(tmp_path: Path, capsys: 
     assert labelled.main([RUNNING, str(tmp_path / "new"), str(tmp_path / "set"), "--version", "4"]) == 1
     assert "at least 10 and 4 are needed" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("now", [{"loss": float("nan")}, {"drawn_loss": float("nan")}, {"loss": 1.0}])
+def test_a_model_whose_figures_are_no_numbers_is_refused(now: dict[str, float]) -> None:
+    """As `--rate 1e300` makes one; where nothing was held back as a whole, no average precision stands against it."""
+    before = labelled.Judged(1.0, None, None, None, 1.0)
+    with pytest.raises(ArtefactError):
+        labelled._refuse_worse(before, replace(before, **{"loss": 0.9, **now}))
+
+
+def test_what_is_refused_takes_nobody_elses_model_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that learn into one folder at once: who is done second leaves what the first has made."""
+    truth = fly(tmp_path / "kept", 32)
+    assert main(["frames", "export", "--folder", str(tmp_path / "kept"), "--out", str(tmp_path / "export")]) == 0
+    correct(tmp_path / "export", tmp_path / "corrected.json", truth)
+    command = ["frames", "import", "--export", str(tmp_path / "export"), "--labels", str(tmp_path / "corrected.json")]
+    assert main([*command, "--by", "alice", "--out", str(tmp_path / "set"), "--held-share", "0.4"]) == 0
+    new = tmp_path / "new"
+
+    def refuse(before: labelled.Judged, after: labelled.Judged) -> None:
+        assert not new.exists(), "what nobody has judged does not stand there"
+        new.mkdir()
+        (new / "small-320.toml").write_text("the first")
+        raise ArtefactError("no better")
+
+    monkeypatch.setattr(labelled, "_refuse_worse", refuse)
+    monkeypatch.setattr(labelled, "_judged", lambda *args: labelled.Judged(1.0, None, None, None, 1.0))
+    assert labelled.main([RUNNING, str(new), str(tmp_path / "set"), "--version", "4", "--steps", "1"]) == 1
+    assert "no better" in capsys.readouterr().err
+    assert (new / "small-320.toml").read_text() == "the first"
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")], "no draft is left"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,112 @@ def test_files_and_pictures_have_bounds(export: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(training_set.forms, "MAX_FILE_BYTES", 100)
     with pytest.raises(LabelError, match="more than 0 MiB; export it in parts"):
         training_set.read_labels(tmp_path / "labels", {}, b"", "alice")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"file_name": "a\0.png"}, "file_name"),
+        ({"file_name": "\ud800.png"}, "file_name"),
+        ({"id": 0}, "stands twice"),
+        ({"id": []}, "id is"),
+        ({"captured_ns": []}, "captured_ns"),
+        ({"width": 65_536, "height": 65_536}, "million pixels"),
+    ],
+    ids=repr,
+)
+def test_an_export_that_cannot_be_right_is_refused_by_name(
+    export: Path, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    (tmp_path / "labels").write_bytes(cvat(export))
+    path = export / "annotations.json"
+    document = json.loads(path.read_bytes())
+    document["images"][1].update(changes)
+    path.write_text(json.dumps(document))
+    with pytest.raises(LabelError, match=message) as refused:
+        import_labels(export, tmp_path / "labels", tmp_path / "set", by="alice")
+    assert str(path) in str(refused.value)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["export", "labels"], "nothing is left behind"
+
+
+def test_times_in_text_and_names_that_are_no_text_are_read_as_what_they_are(export: Path, tmp_path: Path) -> None:
+    path = export / "annotations.json"
+    document = json.loads(path.read_bytes())
+    document["images"][0].update(captured_ns="5", model="\ud800")
+    document["images"][1].update(captured_ns=(1 << 60) + 1)
+    path.write_text(json.dumps(document))
+    (tmp_path / "labels").write_bytes(cvat(export))
+    made, _ = import_labels(export, tmp_path / "labels", tmp_path / "set", by="alice")
+    assert sorted(one.captured_ns for one in made.pictures) == [2, 3, 5, (1 << 60) + 1]
+
+
+def test_the_lineage_names_the_bytes_that_were_read(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that vanishes, or is another one a moment later, while it is read."""
+    (tmp_path / "labels").write_bytes(cvat(export))
+    digest = sha256(cvat(export)).hexdigest()
+
+    def read_and_lose(data: bytes) -> list[forms.Labelled]:
+        (tmp_path / "labels").unlink()
+        return read_cvat(data)
+
+    monkeypatch.setattr(training_set, "read_cvat", read_and_lose)
+    made, _ = import_labels(export, tmp_path / "labels", tmp_path / "set", by="alice")
+    assert json.loads((made.folder / "set.json").read_bytes())["made_from"][0]["sha256"] == digest
+
+
+def test_a_category_that_stands_twice_is_refused(export: Path, tmp_path: Path) -> None:
+    categories = [{"id": 2, "name": "cell"}, {"id": 2, "name": "hot-spot"}]
+    (tmp_path / "labels").write_bytes(coco(export, categories=categories))
+    with pytest.raises(LabelError, match="id 2 stands twice"):
+        import_labels(export, tmp_path / "labels", tmp_path / "set", by="alice")
+
+
+def test_a_name_that_cannot_be_written_down_vouches_for_nothing(export: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels").write_bytes(cvat(export))
+    with pytest.raises(LabelError, match="no name that can be written down"):
+        import_labels(export, tmp_path / "labels", tmp_path / "set", by="a\nb")
+
+
+def reviewed(label: str, verdict: str = "confirmed") -> dict[str, Any]:
+    """A feature as `swarmd objects --geojson` writes it, at the one place."""
+    said = {"operator": "alice", "verdict": "confirm" if verdict == "confirmed" else "reject"}
+    told = {"id": "a1", "label": label, "detected": "cell", "review": verdict, "reviews": [said]}
+    return {"geometry": {"coordinates": [8.0, 47.0]}, "properties": {**told, "covariance_m2": [0.1, 0.0, 0.1]}}
+
+
+@pytest.mark.parametrize(
+    ("features", "boxes"),
+    [
+        ([reviewed("cell"), reviewed("cell")], 1),
+        ([reviewed("cell"), reviewed("hot-spot")], None),
+        ([reviewed("cell"), reviewed("cell", "rejected")], None),
+    ],
+    ids=["twice", "with two labels", "with two verdicts"],
+)
+def test_a_review_that_is_told_twice_counts_once_or_not_at_all(
+    export: Path, tmp_path: Path, features: list[Any], boxes: int | None
+) -> None:
+    path = export / "annotations.json"
+    document = json.loads(path.read_bytes())
+    place = {"latitude_deg": 47.0, "longitude_deg": 8.0, "covariance_m2": [0.1, 0.0, 0.1]}
+    document["annotations"][0].update(detected="cell", **place)
+    document["annotations"][1].update(detected="cell", **{**place, "covariance_m2": 5})
+    path.write_text(json.dumps(document))
+    (tmp_path / "labels").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    if boxes is None:
+        with pytest.raises(LabelError, match="says nothing that a person has judged"):
+            import_labels(export, tmp_path / "labels", tmp_path / "set")
+        return
+    made, form = import_labels(export, tmp_path / "labels", tmp_path / "set")
+    assert (form, sum(len(one.boxes) for one in made.pictures)) == ("reviews", boxes)
+
+
+def test_reviews_that_cannot_be_right_are_refused_by_the_files_name(export: Path, tmp_path: Path) -> None:
+    broken = reviewed("cell")
+    broken["geometry"]["coordinates"] = [10**400, 0]
+    (tmp_path / "labels").write_text(json.dumps({"type": "FeatureCollection", "features": [broken]}))
+    with pytest.raises(LabelError, match="no GeoJSON of objects") as refused:
+        import_labels(export, tmp_path / "labels", tmp_path / "set")
+    assert str(tmp_path / "labels") in str(refused.value)

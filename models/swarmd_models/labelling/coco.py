@@ -26,6 +26,8 @@ def read_coco(document: object, vouched: bool) -> list[Labelled]:
     categories: dict[int, str] = {}
     for what, one in forms.rows(top.get("categories"), "categories", forms.MAX_BOXES):
         number = forms.whole(one.get("id"), f"{what}.id", 0, 1 << 31)
+        if number in categories:
+            raise LabelError(f"{what}.id {number} stands twice; each category has an id of its own")
         categories[number] = forms.label_of(one.get("name"), f"{what}.name")
     pictures: dict[int, Mapping[str, Any]] = {}
     for what, one in forms.rows(top.get("images"), "images", forms.MAX_PICTURES):

@@ -71,6 +71,8 @@ def number(value: object, what: str, low: float = -MAX_SIDE_PX, high: float = MA
 
 def whole(value: object, what: str, low: int, high: int) -> int:
     """A whole number within bounds; raises `LabelError`."""
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value  # Times in nanoseconds are more than a float holds.
     read = number(value, what, low, high)
     if read != int(read):
         raise LabelError(f"{what} is {shown(value)}; a whole number is needed")

@@ -34,7 +34,10 @@ def scene_of(bundle: Bundle, labelled: TrainingSet, picture: Picture) -> Labelle
     if tuple(bundle.labels) != FAULT_LABELS or bundle.input.channels != "gray":
         raise ArtefactError(f"{bundle.name} is none of the project's own detectors; train it with its own tools")
     data = np.frombuffer(labelled.read(picture), np.uint8)
-    image = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE)
+    try:
+        image = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE)
+    except cv2.error as error:
+        raise LabelError(f"{labelled.folder / picture.file} cannot be decoded: {error.err}") from error
     if image is None or image.shape != (picture.height, picture.width):
         raise LabelError(f"{labelled.folder / picture.file} is no picture of {picture.width}x{picture.height}")
     rule = bundle.input

@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from swarmd_models.errors import SourceError
 from swarmd_models.labelling import forms
 from swarmd_models.labelling.coco import read_coco
 from swarmd_models.labelling.cvat import read_cvat
@@ -30,8 +31,11 @@ FORMAT = 1
 HELD_SHARE = 0.25
 """Of the frames, the last ones: what judges the new model. A quarter of 40 frames is the least that tells anything."""
 MAX_PICTURE_BYTES = 64 << 20
+MAX_PICTURE_PIXELS = 160 << 20
+"""Of a picture, by its header: a few kilobytes can hold gigabytes of them."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _DESCRIPTION = "set.json"
+_SIDES = ("width", "height")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class TrainingSet:
         return data
 
 
-def read_labels(path: Path, export: Mapping[str, Any], exported: bytes, by: str) -> tuple[str, list[Labelled]]:
+def read_labels(path: Path, export: Mapping[str, Any], exported: bytes, by: str) -> tuple[str, bytes, list[Labelled]]:
     """A file of labels, whatever form it has.
 
     Args:
@@ -86,7 +90,7 @@ def read_labels(path: Path, export: Mapping[str, Any], exported: bytes, by: str)
         by: Who vouches for every picture of the file; "": what the file itself says.
 
     Returns:
-        (form, what it says of each picture).
+        (form, its bytes, what it says of each picture).
 
     Raises:
         LabelError: It cannot be read; the message names the file and the remedy.
@@ -94,14 +98,14 @@ def read_labels(path: Path, export: Mapping[str, Any], exported: bytes, by: str)
     data = _read(path, forms.MAX_FILE_BYTES, "export it in parts")
     try:
         if data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-            return "cvat", read_cvat(data)
+            return "cvat", data, read_cvat(data)
         document = forms.parse_json(data)
         if isinstance(document, list):
-            return "label-studio", read_label_studio(document)
+            return "label-studio", data, read_label_studio(document)
         if isinstance(document, dict) and document.get("type") == "FeatureCollection":
-            return "reviews", _of_reviews(reviewed_of(document), export)
-        return "coco", read_coco(document, bool(by) and data != exported)
-    except LabelError as error:
+            return "reviews", data, _of_reviews(reviewed_of(document), export)
+        return "coco", data, read_coco(document, bool(by) and data != exported)
+    except SourceError as error:
         raise LabelError(f"{path}: {error}") from error
 
 
@@ -123,6 +127,8 @@ def import_labels(
     Raises:
         LabelError: Something does not fit; nothing is left behind.
     """
+    if by and not forms.person(by):
+        raise LabelError(f"--by {forms.shown(by)} is no name that can be written down; say who labelled")
     if not 0.0 <= held_share <= 1.0:
         raise LabelError(f"a share of {held_share:g} to hold back; 0 to 1 is possible")
     if out.exists():
@@ -134,13 +140,13 @@ def import_labels(
         known = _pictures_of(document)
     except LabelError as error:
         raise LabelError(f"{source}: {error}") from error
-    form, said = read_labels(labels, document, exported, by)
+    form, data, said = read_labels(labels, document, exported, by)
     chosen = _matched(said, known, by, labels)
     if not chosen:
         raise LabelError(
             f"{labels} says nothing that a person has judged: give --by NAME if somebody looked at all of it"
         )
-    return _write(export, out, chosen, held_share, _lineage(labels, form, source, exported)), form
+    return _write(export, out, chosen, held_share, _lineage(labels, data, form, source, exported)), form
 
 
 def load_set(folder: Path) -> TrainingSet:
@@ -168,14 +174,20 @@ def load_set(folder: Path) -> TrainingSet:
 def _pictures_of(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The pictures of an export, by the last part of their names."""
     found: dict[str, Mapping[str, Any]] = {}
+    ids: set[int] = set()
     for what, one in forms.rows(document.get("images"), "images", forms.MAX_PICTURES):
         name = _last(one.get("file_name"))
-        if not name.endswith(".png") or name in found:
+        if not name.endswith(".png") or not name.isprintable() or name in found:
             raise LabelError(f"{what}.file_name is {forms.shown(one.get('file_name'))}; export the frames again")
-        forms.whole(one.get("captured_ns"), f"{what}.captured_ns", 0, 1 << 63)
-        for side in ("width", "height"):
-            forms.whole(one.get(side), f"{what}.{side}", 1, forms.MAX_SIDE_PX)
-        found[name] = one
+        number = forms.whole(one.get("id"), f"{what}.id", 0, 1 << 53)
+        if number in ids:
+            raise LabelError(f"{what}.id {number} stands twice; export the frames again")
+        ids.add(number)
+        sizes = {side: forms.whole(one.get(side), f"{what}.{side}", 1, forms.MAX_SIDE_PX) for side in _SIDES}
+        if sizes["width"] * sizes["height"] > MAX_PICTURE_PIXELS:
+            raise LabelError(f"{what} has more than {MAX_PICTURE_PIXELS >> 20} million pixels; export the frames again")
+        captured_ns = forms.whole(one.get("captured_ns"), f"{what}.captured_ns", 0, 1 << 63)
+        found[name] = {**one, **sizes, "id": number, "captured_ns": captured_ns}
     return found
 
 
@@ -187,19 +199,23 @@ def _last(name: object) -> str:
 
 def _of_reviews(reviewed: Sequence[Reviewed], export: Mapping[str, Any]) -> list[Labelled]:
     """What operators have said of things as labels: a detection is of a thing where its place and label fit."""
-    names = {one.get("id"): one.get("name") for _, one in forms.rows(export.get("categories"), "categories", 1 << 16)}
+    names = {
+        forms.whole(one.get("id"), f"{what}.id", 0, 1 << 31): one.get("name")
+        for what, one in forms.rows(export.get("categories"), "categories", 1 << 16)
+    }
     parts: dict[int, tuple[list[tuple[str, Box]], list[Box], list[Box], dict[str, None]]] = {}
     for what, one in forms.rows(export.get("annotations"), "annotations", forms.MAX_PICTURES * 10):
         image = forms.whole(one.get("image_id"), f"{what}.image_id", 0, 1 << 53)
         boxes, nothing, unclear, by = parts.setdefault(image, ([], [], [], {}))
         left, top, width, height = (forms.number(side, f"{what}.bbox") for side in _four(one.get("bbox"), what))
         box = forms.boxed(left, top, left + width, top + height, f"{what}.bbox")
-        found = {**one, "label": one.get("detected") or names.get(one.get("category_id"))}
+        category = forms.whole(one.get("category_id"), f"{what}.category_id", 0, 1 << 31)
+        found = {**one, "label": one.get("detected") or names.get(category)}
         review = review_of(found, reviewed) if is_placed(found) else None
         if review is None:
             unclear.append(box)
             continue
-        by.update(dict.fromkeys(review.operators))
+        by.update(dict.fromkeys(name for said in review.operators for name in forms.person(said)))
         if review.is_rejected:
             nothing.append(box)
         else:
@@ -207,7 +223,7 @@ def _of_reviews(reviewed: Sequence[Reviewed], export: Mapping[str, Any]) -> list
     return [
         Labelled(str(one.get("file_name")), tuple(boxes), tuple(nothing), tuple(unclear), tuple(by), is_whole=False)
         for _, one in forms.rows(export.get("images"), "images", forms.MAX_PICTURES)
-        for boxes, nothing, unclear, by in [parts.get(one.get("id", -1), ([], [], [], {}))]
+        for boxes, nothing, unclear, by in [parts.get(int(one["id"]), ([], [], [], {}))]
         if boxes or nothing
     ]
 
@@ -271,9 +287,9 @@ def _in_pixels(one: Labelled, picture: Mapping[str, Any], by: tuple[str, ...], l
 # --- Writing and reading ---
 
 
-def _lineage(labels: Path, form: str, source: Path, exported: bytes) -> list[dict[str, str]]:
+def _lineage(labels: Path, data: bytes, form: str, source: Path, exported: bytes) -> list[dict[str, str]]:
     return [
-        {"what": "labels", "form": form, "file": labels.name, "sha256": sha256(labels.read_bytes()).hexdigest()},
+        {"what": "labels", "form": form, "file": labels.name, "sha256": sha256(data).hexdigest()},
         {"what": "export", "form": "coco", "file": source.name, "sha256": sha256(exported).hexdigest()},
     ]
 
@@ -314,7 +330,7 @@ def _write(
             "labels": dict(sorted(counts.items())),
         }
         text = json.dumps({**document, "images": images}, indent=1, ensure_ascii=False) + "\n"
-        (draft / _DESCRIPTION).write_text(text, encoding="utf-8")
+        (draft / _DESCRIPTION).write_bytes(text.encode("utf-8", "replace"))  # A file's name may be no text.
         draft.rename(out)
     except OSError as error:
         raise LabelError(f"the set cannot be written to {out}: {error.strerror}") from error
@@ -351,6 +367,9 @@ def _picture(one: Mapping[str, Any], what: str) -> Picture:
     digest = one.get("sha256")
     if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise LabelError(f"{what}.sha256 is {forms.shown(digest)}")
+    width, height = (forms.whole(one.get(side), f"{what}.{side}", 1, forms.MAX_SIDE_PX) for side in _SIDES)
+    if width * height > MAX_PICTURE_PIXELS:
+        raise LabelError(f"{what} has more than {MAX_PICTURE_PIXELS >> 20} million pixels")
     boxes = []
     for row in _listed(one.get("boxes"), f"{what}.boxes"):
         if not isinstance(row, list) or len(row) != 5:
@@ -359,8 +378,8 @@ def _picture(one: Mapping[str, Any], what: str) -> Picture:
     return Picture(
         f"images/{digest}.png",
         digest,
-        forms.whole(one.get("width"), f"{what}.width", 1, forms.MAX_SIDE_PX),
-        forms.whole(one.get("height"), f"{what}.height", 1, forms.MAX_SIDE_PX),
+        width,
+        height,
         forms.whole(one.get("captured_ns"), f"{what}.captured_ns", 0, 1 << 63),
         str(one.get("model", ""))[:64],
         one.get("held") is True,
