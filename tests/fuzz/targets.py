@@ -54,7 +54,14 @@ from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import KEY_BYTES, decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
-from tests.fuzz import federation_targets, inference_targets, key_targets, label_targets, relay_targets
+from tests.fuzz import (
+    federation_targets,
+    inference_targets,
+    key_targets,
+    label_targets,
+    neighbour_targets,
+    relay_targets,
+)
 from tests.support import offload_swarm, past_vectors, past_world, swim_vectors
 from tests.support.bundles import ZOO_MODEL, ZOO_TOML, copy_what_the_zoo_names
 from tests.support.deltas import tuned
@@ -465,6 +472,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "relay-messages": lambda: Fuzzed(relay_targets.corpus(), refusing(decode_relayed, by=(WireError,))),
     "relay-at-a-node": lambda: Fuzzed(relay_targets.corpus(), relay_targets.at_a_node(), 4),
     "federation": lambda: Fuzzed(federation_targets.corpus(), federation_targets.at_a_gate(), 6),
+    "neighbours": lambda: Fuzzed(neighbour_targets.corpus(), neighbour_targets.at_a_swarm(), 6),
     "deltas": _deltas,
     "flatbuffers": _flatbuffers,
     "files-at-rest": _files_at_rest,
