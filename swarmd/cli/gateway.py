@@ -73,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
     identity = compose.open_identity(config, crypto, log)
     settings, prefix = config.federation, config.federation.prefix.strip("/")
     beside: dict[str, Callable[[Any], Awaitable[None]]] = {}
+    folder = lambda: compose.state_dir(config, identity)  # noqa: E731
     if settings.neighbours:
         # Of its own: a broker lets one client of a name in, and the region's may be another's machine.
         apart = pipe_maker(tls_of(settings), prefix, f"n{identity.node.hex()[:19]}")
-        beside["neighbours"] = BorderLink(settings.neighbours, prefix, identity.seed, apart).run
+        beside["neighbours"] = BorderLink(settings.neighbours, prefix, identity.seed, folder, apart).run
     if settings.paths or settings.region_key or not settings.neighbours:
         made = pipe_maker(tls_of(settings), settings.prefix, identity.node.hex()[:20])
-        folder = lambda: compose.state_dir(config, identity)  # noqa: E731
         beside["gateway"] = Gateway(settings_of(settings), identity.seed, crypto, folder, made).run
 
     async def live() -> int:

@@ -8,13 +8,11 @@ A hang in native code stops at most one of them, and the heartbeat says for how 
 import dataclasses
 import faulthandler
 import itertools
-import os
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +20,7 @@ from pathlib import Path
 
 import cv2
 
+from swarmd.ends import run_and_end
 from swarmd.eye.choice import ModelChoice
 from swarmd.eye.gate import EyeGate
 from swarmd.eye.ipc import (
@@ -67,8 +66,6 @@ from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
 
-CRASHED_STATUS = 1
-"""Exit status of an error that nothing here foresaw, as the interpreter's own."""
 CANNOT_WORK_STATUS = 3
 """Exit status when starting again would end the same way."""
 BACKEND_FAILED_STATUS = 4
@@ -466,11 +463,4 @@ def main(argv: list[str]) -> int:
     config = link.receive()
     if not isinstance(config, Configure):
         return 2
-    try:
-        status = EyeProcess(link, config, EyeGate(int(argv[3])) if len(argv) == 4 else None).run()
-    except BaseException:
-        traceback.print_exc()
-        status = CRASHED_STATUS
-    sys.stderr.flush()
-    # Native threads of a runtime may hang at interpreter exit; everything that matters has been sent.
-    os._exit(status)
+    return run_and_end(lambda: EyeProcess(link, config, EyeGate(int(argv[3])) if len(argv) == 4 else None).run())

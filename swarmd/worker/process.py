@@ -9,13 +9,13 @@ import faulthandler
 import os
 import signal
 import sys
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO
 
 import cv2
 import msgspec
 
+from swarmd.ends import run_and_end
 from swarmd.errors import TransportError
 from swarmd.eye.gate import EyeGate
 from swarmd.eye.link import die_with_parent
@@ -30,7 +30,6 @@ from swarmd.worker.runner import Runner, run_only_when_idle
 from swarmd.worker.texting import Texting
 from swarmd.worker.words import (
     CANNOT_BIND_STATUS,
-    CRASHED_STATUS,
     MAX_LINE_BYTES,
     Borrowed,
     Drop,
@@ -272,11 +271,4 @@ def main() -> int:
     if not isinstance(config, Serve):
         sys.stderr.write("swarmd.worker is started by swarmd, not by hand; see docs/inference-api.md\n")
         return 2
-    try:
-        status = asyncio.run(_main(config, out))
-    except BaseException:
-        traceback.print_exc()
-        status = CRASHED_STATUS
-    sys.stderr.flush()
-    # Native threads of a runtime may hang at interpreter exit; everything that matters has been sent.
-    os._exit(status)
+    return run_and_end(lambda: asyncio.run(_main(config, out)))

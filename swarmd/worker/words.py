@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 import msgspec
 
-CRASHED_STATUS = 1
-"""Exit status of an error that nothing foresaw, as the interpreter's own."""
 CANNOT_BIND_STATUS = 3
 """How a worker ends that was given an address which is taken, or none of this device's."""
 MAX_LINE_BYTES = 1 << 19

@@ -2,9 +2,11 @@
 
 import random
 from hashlib import blake2b
+from pathlib import Path
 
 import pytest
 
+from swarmd.federation.border import begin_life
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.federation.wire import Lock
 from swarmd_protocols.ids import NodeId
@@ -309,3 +311,12 @@ def test_peers_pass_on_in_a_crowd_what_is_news_once() -> None:
                 sent += 1
                 flying.append((next(one for one in members if one.id == effect.to), to.id, effect.payload))
     assert sent < 20, "members pass the same introduction on for ever"
+
+
+def test_a_start_has_a_higher_number_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """A device without a battery for its clock: neighbours took all that it said for copies."""
+    file = tmp_path / "life"
+    lives = [begin_life(file, now_s) for now_s in (1_000, 400, 400, 2_000)]
+    assert lives == sorted(set(lives))
+    file.write_bytes(b"")
+    assert begin_life(file, 3_000) == 3_000
