@@ -57,9 +57,9 @@ def levels_of(data: bytes, tensor: str) -> tuple[float, int]:
             elif number == _WEIGHT:
                 weights["".join(_texts(value, 8))] = bytes(value)
         scale, zero = (_numbers(weights[name]) for name in names)
-    except (ValueError, KeyError, StopIteration) as error:
+        return scale, int(zero)
+    except (ValueError, KeyError, IndexError, OverflowError, StopIteration) as error:
         raise ArtefactError(f"the tensor {tensor!r} is given by no QuantizeLinear with a zero point") from error
-    return float(scale), int(zero)
 
 
 def _texts(raw: bytes | memoryview, field: int) -> list[str]:
@@ -80,7 +80,8 @@ def _numbers(raw: bytes) -> float:
 
 
 def _read_varint(data: bytes) -> int:
-    return sum((byte & 0x7F) << 7 * at for at, byte in enumerate(data))
+    """Of ten bytes at most, as 64 bits take: what more there is would cost its square."""
+    return sum((byte & 0x7F) << 7 * at for at, byte in enumerate(data[:10]))
 
 
 def narrowed(data: bytes, tensor: str, coder: Coder) -> bytes:

@@ -148,7 +148,8 @@ class Tracker:
             taken.add(index)
             self._absorb(self._tracks[track_index], detections[index], fixes[index], captured_ns, view)
             events += self._tell(self._tracks[track_index], captured_ns)
-        for index in seen:
+        # What is sure begins first: candidates must not take its room.
+        for index in sorted(seen, key=lambda index: detections[index].need > 0.0):
             if index not in taken and len(self._tracks) < MAX_TRACKS:
                 events += self._begin(detections[index], fixes[index], captured_ns, view)
         return events

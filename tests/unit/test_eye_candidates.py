@@ -8,6 +8,7 @@ import pytest
 
 from swarmd.config.loading import load
 from swarmd.errors import ConfigError
+from swarmd_models import tracker as tracker_module
 from swarmd_models.bundle import TrackRule, at_rate, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.evaluate import nominal_pixel_m
@@ -97,3 +98,13 @@ def test_candidates_below_the_rate_of_what_is_sure_are_refused(tmp_path: Path) -
     path.write_text("[eye]\nfalse_alarms_per_1000 = 3.0\ncandidates_per_1000 = 1.0\n")
     with pytest.raises(ConfigError, match="candidates_per_1000 is 1; it must exceed"):
         load(path)
+
+
+def test_candidates_take_no_room_from_what_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_module, "MAX_TRACKS", 3)
+    tracker = Tracker(TrackRule(min_hits=1, lost_ms=700, static=True), 1)
+    frame = [Detection(0, "a", 0.95, (at * 50.0, 10.0, at * 50.0 + 30, 40.0), None, 0.97) for at in range(5)]
+    frame.append(Detection(0, "a", 0.9, (500.0, 10.0, 530.0, 40.0)))
+    events = tracker.update(MS, frame, [None] * 6, None, None)
+    assert [event.score for event in events if not event.need] == [0.9]
+    assert len(events) == 3
