@@ -24,6 +24,9 @@ LOGICAL_BITS = 16
 STAMP_MAX = (1 << 60) - 1
 """Largest stamp that is accepted from outside; the year 2577."""
 _MS = 1_000_000
+_FAR_YOUNG = 2
+"""So many times as long a clock is young where fewer than three voters are near, as on a line: far ones answer one by
+one, and no neighbourhoods overlap that would settle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ class Clock:
         self.synced = False
         self.asks_far = False
         """Whether most voters are asked over others, since few are in reach."""
+        self.has_few_near = False
+        """Whether those are fewer than must have answered, so that others have to be asked over them."""
+        self.voters = 0
+        """How many can be asked."""
         self._stepped_ms = 0
         self._synced_ns = 0
         self._outvoted_ns: int | None = None
@@ -126,7 +133,14 @@ class Clock:
 
     def is_sure(self, now_ns: int) -> bool:
         """Whether enough peers have confirmed this clock for long enough that what it calls old is old."""
-        return self.synced and not self.is_young(now_ns) and not self._is_contradicted()
+        return self.synced and not (self.is_young(now_ns) or self._is_contradicted() or self._hangs_on_the_new(now_ns))
+
+    def _hangs_on_the_new(self, now_ns: int) -> bool:
+        """Whether what all said while they were young counts still, such as after a cut that began then."""
+        config = self._config
+        if not self.has_few_near or now_ns - self._synced_ns >= config.voter_age_ns:
+            return False
+        return len(self._settled(now_ns)) < min(2 * config.voters_min, self.voters)
 
     def observe(self, stamp: int, now_ns: int) -> bool:
         """Take a peer's stamp into account.
@@ -164,7 +178,12 @@ class Clock:
 
     def is_young(self, now_ns: int) -> bool:
         """Whether it was only just set, so that whoever set it should be compared with others soon."""
-        return self.synced and now_ns - self._synced_ns < self._config.young_ns
+        young_ns = (_FAR_YOUNG if self.has_few_near else 1) * self._config.young_ns
+        return self.synced and now_ns - self._synced_ns < young_ns
+
+    def is_new(self, now_ns: int) -> bool:
+        """Whether it has not been set yet, or so lately that those who set it may be as new."""
+        return not self.synced or now_ns - self._synced_ns < self._config.young_ns
 
     def heard_ns(self, voter: NodeId) -> int:
         """When a peer last answered; -1 where it has not."""
@@ -176,15 +195,16 @@ class Clock:
 
     def _settle(self, now_ns: int) -> None:
         config = self._config
-        votes = sorted(offset for offset, heard_ns in self._votes.values() if now_ns - heard_ns <= config.voter_age_ns)
+        votes = self._counted(now_ns)
         enough = len(votes) >= config.voters_min
         if not enough:
             votes = sorted([*votes, self._wall_offset_ns])
         self._target_ns = votes[(len(votes) - 1) // 2]
         error_ns = self._target_ns - self._offset_ns
+        was_set_by_few = self._was_set_by_few(votes, now_ns)
         if not self._is_contradicted():
             self._outvoted_ns = None
-        elif not self.synced or self._was_set_by_few(votes, now_ns) or self._is_outvoted(votes, now_ns):
+        elif not self.synced or was_set_by_few or self._is_outvoted(votes, now_ns):
             if error_ns < 0:
                 # The own clock ran ahead and nobody confirms it: stamps start again from swarm time.
                 self._last = 0
@@ -192,11 +212,31 @@ class Clock:
             self._outvoted_ns = None
             self._offset_ns = self._target_ns
             self._slewed_at_ns = now_ns
-            self._synced_ns = now_ns
+            if not was_set_by_few:
+                self._synced_ns = now_ns  # Half of the voters, that swing, would keep it young and stepping for ever.
         if enough and not self.synced:
             self.synced = True
             self._synced_ns = now_ns
         self.slew(now_ns)
+
+    def _counted(self, now_ns: int) -> list[int]:
+        """What was answered and counts still, the lowest first.
+
+        In a mesh all clocks move while they are young, and what their owners said then is of no time that anybody
+        keeps: it counts no more once as many as it takes to step have answered since.
+        """
+        config = self._config
+        since_ns = now_ns - config.voter_age_ns
+        votes = sorted(offset for offset, heard_ns in self._votes.values() if heard_ns >= since_ns)
+        if not (self.asks_far and self.synced):
+            return votes
+        settled = self._settled(now_ns)
+        return settled if len(settled) >= 2 * config.voters_min else votes
+
+    def _settled(self, now_ns: int) -> list[int]:
+        """What was answered since those that this clock was set by have had time to be set themselves."""
+        since_ns = max(now_ns - self._config.voter_age_ns, self._synced_ns + self._config.young_ns)
+        return sorted(offset for offset, heard_ns in self._votes.values() if heard_ns >= since_ns)
 
     def _is_contradicted(self) -> bool:
         """Whether the median is another time; what peers answered may be a minute old, so they are asked often."""

@@ -19,6 +19,9 @@ way costs, nanoseconds: while a clock is new the first, times the square of the 
 and each shares the air: on a line nearly each question may be one of these, and where eight are near (fifty that move)
 one in five seconds is; then the second, one transmission in two seconds, 60 B/s."""
 
+_SETTLING = 3
+"""So many times as long while a clock is young and no more new: six answers of that time are enough."""
+
 
 class TimeQuestions:
     """One question at a time to each peer."""
@@ -60,8 +63,10 @@ class TimeQuestions:
         Source:
             Gallagher, Wise: A theoretical analysis of the properties of median filters, 1981 (root signals).
         """
-        clock.asks_far = bool(self._far)
-        gap_ns = _FAR_GAP_SURE_NS if clock.is_sure(now_ns) else _FAR_GAP_NS * len(self._near) ** 2
+        clock.asks_far, clock.voters = bool(self._far), len(self._near) + len(self._far)
+        clock.has_few_near = clock.asks_far and len(self._near) < clock.voters_min
+        new_ns = (1 if clock.is_new(now_ns) else _SETTLING) * _FAR_GAP_NS * len(self._near) ** 2
+        gap_ns = _FAR_GAP_SURE_NS if clock.is_sure(now_ns) else new_ns
         peers = [*self._near, *(self._far if now_ns - self._far_ns >= gap_ns * self._far_cost else ())]
         if not peers:
             return []

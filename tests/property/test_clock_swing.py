@@ -1,0 +1,81 @@
+"""Whom a clock in a mesh follows while it is young, and how that ends. Each law has a mutant that breaks it."""
+
+import pytest
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import Clock, ClockConfig
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
+
+MS, S = 1_000_000, 1_000_000_000
+HONEST = [NodeId(bytes((index,)) * 16) for index in range(3)]
+THIEVES = [NodeId(bytes((100 + index,)) * 16) for index in range(3)]
+
+
+def half_of_the_voters_move_it_no_more_once_it_is_old() -> None:
+    """Three of six say 400 ms less and as much more in turn: each time the median is another by more than a step."""
+    clock = Clock(ClockConfig(), 1_700_000_000 * S)
+    clock.asks_far = clock.has_few_near = True
+    true_ns, late_ms = clock.offset_ns, 0
+    for second in range(90):
+        now_ns = (100 + second) * S
+        for voter in HONEST:
+            clock.vote(voter, now_ns, now_ns + true_ns, now_ns)
+        for voter in THIEVES:
+            clock.vote(voter, now_ns, now_ns + true_ns + (400 if second // 2 % 2 else -400) * MS, now_ns)
+        stepped_ms = clock.take_step_ms()
+        if now_ns > 101 * S + 2 * ClockConfig().young_ns:
+            late_ms += abs(stepped_ms)
+    assert late_ms == 0
+    assert not clock.is_young(190 * S)
+
+
+def what_was_said_while_all_were_young_counts_no_more() -> None:
+    """Where a swarm begins, each is set by its neighbours, who move in their turn; six have answered since."""
+    clock = Clock(ClockConfig(), 1_700_000_000 * S)
+    clock.asks_far = clock.has_few_near = True
+    true_ns, begun_ns = clock.offset_ns, 100 * S
+    many = [NodeId(bytes((index,)) * 16) for index in range(20)]
+    for second, voter in enumerate(many[:14]):
+        now_ns = begun_ns + second * S // 2
+        clock.vote(voter, now_ns, now_ns + true_ns + (240 if second % 7 else -900) * MS, now_ns)
+    for second, voter in enumerate(many[14:]):
+        now_ns = begun_ns + (25 + second) * S
+        clock.vote(voter, now_ns, now_ns + true_ns, now_ns)
+    now_ns = begun_ns + 60 * S
+    clock.slew(now_ns)
+    assert abs(clock.offset_ns - true_ns) <= 5 * MS
+
+
+def each_step_makes_it_young(patch: pytest.MonkeyPatch) -> None:
+    original = Clock._settle
+
+    def settle(self: Clock, now_ns: int) -> None:
+        before = self._stepped_ms
+        original(self, now_ns)
+        if self._stepped_ms != before:
+            self._synced_ns = now_ns
+
+    patch.setattr(Clock, "_settle", settle)
+
+
+def all_that_was_said_counts(patch: pytest.MonkeyPatch) -> None:
+    def counted(self: Clock, now_ns: int) -> list[int]:
+        return sorted(offset for offset, _ in self._votes.values())
+
+    patch.setattr(Clock, "_counted", counted)
+
+
+LAWS: list[tuple[Law, Mutant]] = [
+    (half_of_the_voters_move_it_no_more_once_it_is_old, each_step_makes_it_young),
+    (what_was_said_while_all_were_young_counts_no_more, all_that_was_said_counts),
+]
+
+
+@each_law(LAWS)
+def test_law(law: Law) -> None:
+    law()
+
+
+@each_mutant(LAWS)
+def test_a_law_finds_its_mutant(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)
