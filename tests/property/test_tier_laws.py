@@ -258,6 +258,18 @@ def test_a_candidate_is_said_once_until_it_is_surer_and_a_sure_look_is_said_besi
         assert (view.tier, view.observers) == ("confirmed", tuple(sorted(one.node for one in mesh.members)))
 
 
+def test_candidates_leave_half_of_what_a_node_reports_to_what_is_sure() -> None:
+    mesh = Mesh(1, config=ReplicaConfig(dedup=DedupConfig(sightings_max=8)))
+    mesh.run(3)
+    for track in range(1, 9):
+        mesh.see(0, replace(detection(mesh.now_ns, track, east_cm=500 * track, score=500), need_milli=968))
+    for track in range(11, 15):
+        mesh.see(0, detection(mesh.now_ns, track, east_cm=500 * track, score=990))
+    mesh.run(3)
+    faults = [view.is_fault for view in mesh.replicas[0].views.objects()]
+    assert (faults.count(True), len(faults)) == (4, 8)
+
+
 def test_a_sure_thing_stays_sure() -> None:
     """Later looks that see less take nothing back: of an author the surest look counts."""
     mesh = Mesh(1, config=ReplicaConfig(dedup=CONFIG))

@@ -34,7 +34,7 @@ from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
 from swarmd_protocols.state.dedup.looks import look_of, order_milli
-from swarmd_protocols.state.dedup.tiers import need_after
+from swarmd_protocols.state.dedup.tiers import gives_way, need_after
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
 
@@ -158,7 +158,7 @@ class OwnSightings:
             stamp = stamp_at(detection.captured_ns)
             key = self._tracks.get(detection.track_id)
             if key is None or key not in self.registers:
-                if detection.kind == "end":
+                if detection.kind == "end" or gives_way(detection, len(self.registers), self._config):
                     continue
                 key = self._bind(detection, incarnation, stamp)
             register = self.registers[key]

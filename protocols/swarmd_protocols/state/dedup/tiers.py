@@ -23,6 +23,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.facts import Sighting
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, figures_in
+from swarmd_protocols.state.observations import LocalDetection
 
 SURE_MILLI = 1000
 """Thousandths of the way at which an author is sure."""
@@ -58,6 +59,11 @@ def certainty_milli(score_milli: int, need_milli: int, prior_milli: int) -> int:
     if way <= 0:
         return 0
     return max(0, min(_UNSURE_MAX_MILLI, 1000 * (_LOGITS[score_milli] - floor) // way))
+
+
+def gives_way(detection: LocalDetection, held: int, config: DedupConfig) -> bool:
+    """Whether a new candidate is left out: of the things that a node reports half are kept for what it is sure of."""
+    return detection.score_milli < detection.need_milli and 2 * held >= config.sightings_max
 
 
 def need_after(row: Sighting, score_milli: int, need_milli: int) -> int:
