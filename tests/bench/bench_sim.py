@@ -55,7 +55,7 @@ def run_bar(name: str) -> dict[str, Any]:
     chosen = {"swarm.seeds": 3, **overrides, "swarm.nodes": nodes, "swarm.seconds": max(2, seconds)}
     started = time.perf_counter()
     simulation = Simulation(load_scenario("partition-heal", chosen), 3)
-    simulation._schedule()
+    simulation.schedule()
     half = time.process_time()
     # As in a run: the collector would walk millions of small objects that are no garbage.
     gc.disable()

@@ -78,7 +78,7 @@ def test_the_checker_sees_an_absence_that_never_ends(monkeypatch: pytest.MonkeyP
 
 def absences(script: list[Fault]) -> tuple[MembershipChecker, Simulation]:
     simulation = Simulation(load_scenario("fuzz", SHORT), 1, Options(script=script))
-    simulation._schedule()
+    simulation.schedule()
     simulation.engine.run_until(20 * S)
     return MembershipChecker(simulation.context), simulation
 

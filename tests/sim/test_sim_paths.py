@@ -32,7 +32,7 @@ def ran(simulation: Simulation, seconds: int = 20) -> MembershipChecker:
     checker = MembershipChecker(simulation.context)
     simulation.checkers[:] = [checker]
     simulation.watch.checkers[:] = []
-    simulation._schedule()
+    simulation.schedule()
     simulation.engine.run_until(seconds * S)
     return checker
 
