@@ -65,11 +65,10 @@ def test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once(
     for number, attempts in asked.items():
         local_ms, _ = requests[number - 1]
         is_alone = {attempt.lender for attempt in attempts} == {doubted}
-        can_go = lenders > 1 or local_ms > 0
-        assert (number in again) == (is_alone and can_go), "another works on it, exactly where nobody else did"
+        assert (number in again) == is_alone, "it is asked once more, exactly where nobody else works on it"
         if number in again:
-            assert again[number].lender != doubted
-            assert (again[number].lender is None) == (lenders == 1)
+            other = {None} if local_ms else {doubted}
+            assert again[number].lender in (set(LENDERS[1:lenders]) or other), "another's turn; else the own; else it"
     for number, attempts in asked.items():
         effects = one.handle(Answered(number, attempts[0].attempt), 9 * MS)
         told = [effect.attempt for effect in effects if isinstance(effect, Deliver)]
@@ -117,6 +116,21 @@ def test_who_hangs_up_all_the_time_doubles_one_request_a_second() -> None:
     assert 0 < extra <= 1 + now_ns // (1_000 * MS)
 
 
+def test_the_only_lender_is_asked_again_three_times_at_most_and_each_answer_counts() -> None:
+    one = borrower(1)
+    (first,) = ask(one, 1, 0)
+    again: list[Attempt] = []
+    for second in range(1, 8):
+        now_ns = second * 1_000 * MS
+        hear(one, LENDERS[0], now_ns)
+        again += [effect for effect in one.handle(Doubted(LENDERS[0]), now_ns) if isinstance(effect, Attempt)]
+    assert [attempt.lender for attempt in again] == [LENDERS[0]] * 2, "a connection that breaks on makes no more work"
+    assert len({first.attempt, *(attempt.attempt for attempt in again)}) == 3
+    effects = one.handle(Answered(1, again[-1].attempt), 9_000 * MS)
+    assert [effect.attempt for effect in effects if isinstance(effect, Deliver)] == [again[-1].attempt]
+    assert one.open_requests == 0
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.binary(max_size=4)), max_size=900))
 @settings(max_examples=30, deadline=None, report_multiple_bugs=False)
 def test_the_ledger_is_bounded_and_counts_everything(rows: list[tuple[str, int, bytes]]) -> None:
@@ -156,6 +170,11 @@ def _a_doubt_is_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "_on_doubted", fail)
 
 
+def _the_only_one_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
+    choose = Dispatcher._choose
+    patch.setattr(Dispatcher, "_choose", lambda self, one, now_ns, again=None: choose(self, one, now_ns))
+
+
 def _never_believed_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "_believe", lambda self, lender: None)
 
@@ -169,6 +188,7 @@ def _every_doubt_counts(patch: pytest.MonkeyPatch) -> None:
     [
         (_doubts_are_not_heard, test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once),
         (_a_doubt_is_a_failure, test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once),
+        (_the_only_one_is_not_asked_again, test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once),
         (_never_believed_again, test_a_doubted_lender_is_asked_again_when_it_is_heard_or_where_there_is_no_other),
         (_every_doubt_counts, test_who_hangs_up_all_the_time_doubles_one_request_a_second),
     ],

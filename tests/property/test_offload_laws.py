@@ -78,7 +78,8 @@ class Borrower(RuleBasedStateMachine):
                         assert need.size_bytes <= offer.request_bytes_max, "a lender was sent more than it takes"
                         assert self.now_ns - offer.heard_ns <= FRESH_NS, "a lender was asked by an old offer"
                         earlier = [one.lender for key, one in self.all.items() if key[0] == number]
-                        assert lender not in earlier, "a lender was asked twice"
+                        assert lender not in earlier or lender == self.breaking, "a lender was asked twice"
+                        assert len([one for one in earlier if one is not None]) < CONFIG.attempts_max
                     self.live[number, attempt] = self.all[number, attempt] = effect
                 case Cancel(number, attempt):
                     assert (number, attempt) in self.live, "what has ended was cancelled"
@@ -95,6 +96,8 @@ class Borrower(RuleBasedStateMachine):
                     assert self.all[number, attempt].lender == lender
 
     asked_ns = 0
+    breaking: NodeId | None = None
+    """Whose connection has just broken: what was lost with it may be asked of it once more."""
 
     @rule(
         digest=st.sampled_from(DIGESTS),
@@ -169,7 +172,9 @@ class Borrower(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(LENDERS))
     def break_a_connection(self, node: NodeId) -> None:
+        self.breaking = node
         self.perform(self.dispatcher.handle(Doubted(node), self.now_ns))
+        self.breaking = None
 
     @rule(passed_ms=st.integers(1, 400) | st.just(2_100))
     def wait(self, passed_ms: int) -> None:

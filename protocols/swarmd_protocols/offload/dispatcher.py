@@ -3,7 +3,7 @@
 ```
  Asked ──▶ lender ──answer──▶ Deliver
    │          │ slower than its own 95th percentile, and the budget allows: a second lender (hedge)
-   │          │ fails, goes, is withdrawn, its connection breaks: another, at once
+   │          │ fails, goes, is withdrawn, its connection breaks: another, at once (broken, and no other: it, again)
    └──────────┴─ the last moment at which the own model can still answer: the own model
                  the deadline: Deliver nothing
 ```
@@ -296,7 +296,10 @@ class Dispatcher:
         return []
 
     def _on_doubted(self, lender: NodeId, now_ns: int) -> list[Effect]:
-        """What only this lender works on is asked of another too; its own answer still counts, if it comes first."""
+        """What only this lender works on is asked of another too; its own answer still counts, if it comes first.
+
+        Where there is no other and no own model, of it once more: what a connection held is lost when it breaks.
+        """
         last = self._doubts.get(lender)
         if lender not in self._offers or (last is not None and now_ns - last[0] < _DOUBT_GAP_NS):
             return []
@@ -313,14 +316,13 @@ class Dispatcher:
                 effects += [effect for attempt in sorted(one.live)
                             for effect in self._on_failed(one.need.number, attempt, now_ns)]  # fmt: skip
                 continue
-            found = self._choose(one, now_ns)
-            if found is not None:
-                effects += self._ask(one, found[0], now_ns)
-            elif one.need.local_ns and None not in one.tried:
-                effects += self._ask(one, None, now_ns)
-            else:
-                continue
-            self.counts["rerouted"] += 1
+            found, what = self._choose(one, now_ns), "rerouted"
+            if found is None and not (one.need.local_ns and None not in one.tried):
+                found, what = self._choose(one, now_ns, again=lender), "asked_again"
+                if found is None:
+                    continue
+            effects += self._ask(one, found[0] if found is not None else None, now_ns)
+            self.counts[what] += 1
         return effects
 
     def _on_answer(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
@@ -431,10 +433,12 @@ class Dispatcher:
         hedge_ns = now_ns + ways * round(self._times_of(lender).p95_ns(stated, now_ns))
         return [SetTimer(one.need.number, _HEDGE, hedge_ns)] if hedge_ns < one.need.deadline_ns else []
 
-    def _choose(self, one: _Open, now_ns: int) -> tuple[Offer, float] | None:
+    def _choose(self, one: _Open, now_ns: int, again: NodeId | None = None) -> tuple[Offer, float] | None:
+        """Whoever is soonest of those that have not been asked, or of them and `again`."""
         asked = [node for node in one.tried if node is not None]
         if len(asked) >= self._config.attempts_max:
             return None
+        asked = [node for node in asked if node != again]
         bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
         doubted = [
             node for node, (at_ns, is_silent) in self._doubts.items() if is_silent and now_ns - at_ns < _DOUBT_NS
