@@ -1,8 +1,8 @@
 """The door to the outside: bridges and plug-ins are told of faults, and never of candidates (`state/dedup/tiers.py`).
 
 A candidate travels among members, who gather evidence and show it to operators. It becomes news to the outside when it
-becomes a fault, as `new`, and is taken back, as `expired`, where it ceases to be one. Verbs and the ground view, which
-name the tier, look past this door.
+becomes a fault, as `new`, and is taken back, as `expired`, where it ceases to be one; a sighting that was told as sure
+and whose author no longer is, as `end`. Verbs and the ground view, which name the tier, look past this door.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class FaultGate:
         match event:
             case StateChanged(detail=DetectionLearned() as learned):
                 kind = self._kind(learned.view.detection_id, not learned.view.is_candidate, learned.kind, "end")
-                if learned.view.is_candidate or not kind:
+                if not kind:
                     return None
                 return event if kind == learned.kind else StateChanged(event.subprotocol, replace(learned, kind=kind))
             case StateChanged(detail=ObjectChanged() as change):
@@ -163,6 +163,14 @@ def _faults_of(views: Sequence[ObjectView], listed: dict[str, None]) -> list[Obj
     return faults
 
 
+def _sure_of(views: Sequence[DetectionView], listed: dict[str, None]) -> list[DetectionView]:
+    """Those that may be shown, and a note of them."""
+    sure = [view for view in views if not view.is_candidate]
+    for view in sure:
+        remember(listed, view.detection_id, TOLD_MAX)
+    return sure
+
+
 class _FaultsInParts:
     """`InParts` without candidates."""
 
@@ -183,7 +191,7 @@ class _FaultsInParts:
         return self._parts.review_subject(object_id)
 
     def detections(self) -> Iterator[Sequence[DetectionView]]:
-        return ([view for view in part if not view.is_candidate] for part in self._parts.detections())
+        return (_sure_of(part, self._listed) for part in self._parts.detections())
 
     def neighbours(self) -> Sequence[NeighbourView]:
         """See `InParts`."""

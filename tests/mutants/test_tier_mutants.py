@@ -5,15 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from swarmd.api.daemon import BusEvent
 from swarmd.api.faults import FaultGate
 from swarmd_models import tracker
 from swarmd_models.geo import sightings
+from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.dedup import own, tiers
 from swarmd_protocols.state.dedup.entry import Entry
 from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.tiers import Witness
-from swarmd_protocols.state.observations import ObjectView
+from swarmd_protocols.state.observations import DetectionLearned, ObjectView
 from tests.property import test_tier_laws as laws
 from tests.support.mutants import assert_found, each_mutant
 from tests.unit import test_eye_candidates as eye
@@ -64,6 +66,19 @@ def what_was_never_told_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FaultGate, "__init__", lambda self, listed=(): begin(self, Everything()))
 
 
+def a_sighting_that_ceases_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_on = FaultGate.pass_on
+
+    def mutated(self: FaultGate, event: BusEvent) -> BusEvent | None:
+        passed = pass_on(self, event)
+        match passed:
+            case StateChanged(detail=DetectionLearned() as learned) if learned.view.is_candidate:
+                return None
+        return passed
+
+    monkeypatch.setattr(FaultGate, "pass_on", mutated)
+
+
 def what_nobody_is_sure_of_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ObjectView, "is_fault", property(lambda self: True))
 
@@ -106,6 +121,8 @@ LAWS = (
     (laws.test_law_candidates_of_one_author_never_make_a_fault, what_nobody_is_sure_of_is_a_fault),
     (laws.test_law_the_outside_holds_no_candidate, everything_is_told),
     (laws.test_law_the_outside_holds_no_candidate, what_ceases_stays),
+    (laws.test_law_the_outside_holds_no_sighting_of_which_its_author_is_not_sure, a_sighting_that_ceases_stays),
+    (laws.test_law_the_outside_holds_no_sighting_of_which_its_author_is_not_sure, everything_is_told),
     (laws.test_law_who_comes_late_is_told_of_candidates_only_what_it_knew, what_was_never_told_is_taken_back),
     (
         laws.test_a_candidate_is_said_once_until_it_is_surer_and_a_sure_look_is_said_beside_it,

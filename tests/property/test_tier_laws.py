@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd.api import faults
+from swarmd.api import faults, geojson
+from swarmd.api.daemon import NodeInfo
 from swarmd.api.faults import FaultGate
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.errors import WireError
@@ -21,7 +22,7 @@ from swarmd_protocols.state.dedup import tiers
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.tiers import Witness, best_words, certainty_milli, evidence_milli, is_confirmed
 from swarmd_protocols.state.dedup.view import DedupView
-from swarmd_protocols.state.observations import DetectionLearned, ObjectChanged, ObjectView
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged, ObjectView
 from swarmd_protocols.state.reviews import Reviews
 from swarmd_protocols.state.shown import Shown
 from tests.support.state_mesh import Mesh, detection
@@ -227,6 +228,48 @@ def test_what_becomes_a_fault_is_new_and_what_ceases_to_be_one_is_taken_back() -
     assert [change.kind for change in heard([*events, ("expired", "a", 10)])] == ["new", "update", "expired"]
     confirmed = StateChanged("state", ObjectChanged("update", object_view("a", 500, "confirmed"), ""))
     assert FaultGate().pass_on(confirmed) == confirmed, "a person has said so"
+
+
+def sighting_view(score: int, need: int) -> DetectionView:
+    return DetectionView(NODES[1], "obj", "a", score, 0, 0, (1, 0, 1), "", False, 1, 2, 1, b"", "a|0|(0, 0)", b"", need)
+
+
+sighting_words = st.lists(st.tuples(st.sampled_from(["new", "update", "end"]), st.booleans()), max_size=20)
+
+
+@settings(max_examples=300, deadline=None)
+@given(sighting_words, st.booleans())
+def test_law_the_outside_holds_no_sighting_of_which_its_author_is_not_sure(
+    events: list[tuple[str, bool]], is_listed: bool
+) -> None:
+    """Whoever keeps what is new or updated, and drops what ended; nothing is ended that it was never told of."""
+    name = sighting_view(900, 0).detection_id
+    gate, held, known = FaultGate({name} if is_listed else ()), is_listed, is_listed
+    for kind, is_sure in events:
+        view = sighting_view(900, 0) if is_sure else sighting_view(500, 968)
+        passed = gate.pass_on(StateChanged("state", DetectionLearned(view, kind)))
+        if passed is not None:
+            assert isinstance(passed, StateChanged)
+            assert isinstance(passed.detail, DetectionLearned)
+            assert passed.detail.kind == "end" or is_sure
+            assert known or is_sure, "a candidate that it never knew is none of its business"
+            held, known = passed.detail.kind != "end", True
+        assert not held or (is_sure and kind != "end")
+
+
+def test_a_sighting_that_its_author_later_calls_a_candidate_ends_outside() -> None:
+    """As GeoJSON over MQTT, and in what is listed beside it."""
+    gate, sure, unsure = FaultGate(), sighting_view(900, 0), sighting_view(500, 968)
+    told = [
+        gate.pass_on(StateChanged("state", DetectionLearned(view, "update"))) for view in (sure, unsure, unsure, sure)
+    ]
+    kinds = [one.detail.kind for one in told if isinstance(one, StateChanged)]  # type: ignore[union-attr]
+    assert kinds == ["update", "end", "new"]
+    assert told[2] is None
+    info = NodeInfo(NODES[0], "n", "s", "1", 52.0, 13.0, "", "", ())
+    assert isinstance(told[1], StateChanged)
+    assert isinstance(told[1].detail, DetectionLearned)
+    assert geojson.detection_feature(told[1].detail, info, "n")["properties"]["event"] == "end"  # type: ignore[index]
 
 
 # --- One node's own word ---

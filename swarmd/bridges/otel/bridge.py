@@ -148,9 +148,9 @@ class OtelBridge:
     def _on_event(self, event: BusEvent) -> None:
         match event:
             case StateChanged(detail=DetectionLearned(view, kind, track_id) as learned):
-                if track_id is None:
+                if track_id is None and kind != "end":
                     self._on_learned(view)
-                elif kind == "new":
+                elif track_id is not None and kind == "new":
                     self._on_own(learned, track_id)
             case StateChanged(detail=ObjectChanged(kind=kind, view=view)) if kind in ("new", "update"):
                 for trace, learned_ns in self._objects.pop(view.object_id, ()):

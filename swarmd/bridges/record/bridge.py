@@ -203,7 +203,7 @@ class RecordBridge:
             assert self._daemon is not None
             feature = geojson.detection_feature(learned, self._daemon.info(), self._daemon.name_of(view.origin))
             self._write_geojson("/swarm/detections", [feature], now_ns)
-        elif view.east_cm is not None and view.north_cm is not None:
+        elif view.east_cm is not None and view.north_cm is not None and not view.is_candidate:
             place = (view.east_cm, view.north_cm)
             found = _detection3d(view.label, view.score_milli, place, view.covariance_cm2, view.detection_id, now_ns)
             message = {"header": _header(now_ns), "detections": [found]}

@@ -327,7 +327,7 @@ class Ros2Bridge:
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
-            case StateChanged(detail=DetectionLearned(view, track_id=track)):
+            case StateChanged(detail=DetectionLearned(view, track_id=track)) if not view.is_candidate:
                 if len(self._pending) >= 1000:
                     self._counts["dropped_backlog"] += 1
                     return
