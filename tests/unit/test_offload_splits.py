@@ -164,7 +164,7 @@ class World:
         body, length = write_answer(head, outputs, [Wanted(one, True, True) for one in outputs])
         return Found(b"".join(body), length, "n1", errand.digest)
 
-    def infer(self, timeout_ms: int = 1_000, name: str = "adder", version: str = "") -> Answer:
+    def infer(self, timeout_ms: int = 30_000, name: str = "adder", version: str = "") -> Answer:
         body, length = write_question({"x": np.zeros((1, 1000), np.float32)}, timeout_ms * 1000)
         call = Call("POST", "", {JSON_LENGTH.lower(): str(length)}, bytearray(body))
         return asyncio.run(self.splitting.handle(call, name, version, ["infer"], {0: 2}))
@@ -227,16 +227,16 @@ def test_shards_that_only_lie_leave_the_own_parts_or_no_answer(tmp_path: Path, l
 
 
 def test_a_shard_that_stalls_is_given_up_while_the_own_parts_can_answer(tmp_path: Path) -> None:
-    world = World(tmp_path, (HEAD, TAIL), lie="stall", unit_ms=20)
+    # What is left for them is what the machine may stop this process for: they themselves take no time.
+    unit_ms, timeout_ms = 600, 2_000
+    world = World(tmp_path, (HEAD, TAIL), lie="stall", unit_ms=unit_ms)
     # What is here looks slow, so that the lender is asked.
     shards = world.splitting._shards[WHOLE]
-    began_s = time.monotonic()
     for part in shards.parts.parts:
         shards.note_lent(part, 100, 1_000, 500, time.monotonic_ns())
-    assert (outputs_of(world.infer(400))["y"] == 3.0).all()
+    assert (outputs_of(world.infer(timeout_ms))["y"] == 3.0).all()
     assert world.ran == [HEAD, TAIL]
-    assert world.asked[0].left_ms <= 400 - 60, "both own parts, and half as much again, are left"
-    assert time.monotonic() - began_s < 30.0
+    assert world.asked[0].left_ms <= timeout_ms - 3 * unit_ms, "both own parts, and half as much again, are left"
 
 
 def test_metadata_and_who_is_not_in_the_file(tmp_path: Path) -> None:
