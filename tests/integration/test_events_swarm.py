@@ -100,7 +100,7 @@ def test_commands_and_user_events_are_visible_everywhere(swarm):
     finally:
         follow.kill()
         follow.wait()
-        reader.join(10)
+        reader.join(PATIENCE_S)
         follow.stdout.close()
     row = next(json.loads(line) for line in lines if "land-now" in line)
     assert (row["kind"], row["reason"], row["evidence"]) == ("user-event", "said by a", "storm ?[31m")
@@ -159,7 +159,7 @@ def test_what_stands_is_in_status_health_metrics_and_doctor_until_it_is_solved(s
     found = [row for row in json.loads(done.stdout)["findings"] if row["check"] == "alert"]
     assert [row["verdict"] for row in found] == ["warn"]
     assert "broker-lost" in found[0]["found"]
-    (raised,) = events(a, "alert-raised")
+    (raised,) = wait_for(lambda: events(a, "alert-raised"), "the alert to be written down")
     assert raised["subject"] == f"broker-lost 127.0.0.1:{port}"
     if mosquitto_binary() is None:
         return
@@ -167,7 +167,7 @@ def test_what_stands_is_in_status_health_metrics_and_doctor_until_it_is_solved(s
     broker.start()
     try:
         wait_for(lambda: not a.status()["alerts"], "it to be over")
-        (cleared,) = events(a, "alert-cleared")
+        (cleared,) = wait_for(lambda: events(a, "alert-cleared"), "the end to be written down")
         assert cleared["reason"] == "connected again"
         assert "connected again" in a.log()
     finally:
@@ -185,7 +185,7 @@ def test_a_cloned_identity_stands_at_both_that_use_it(swarm, tmp_path):
         for one in (b, clone):
             wait_for(lambda one=one: "identity-cloned" in alerts(one), "the alert", seen=one.log)
         assert "identity-cloned" not in alerts(a)
-        assert any("identity-cloned" in subject for _, subject, _ in told(b, "alert-raised"))
+        wait_for(lambda: any("identity-cloned" in subject for _, subject, _ in told(b, "alert-raised")), "an event")
     finally:
         clone.close()
 
@@ -298,8 +298,10 @@ def test_show_a_newcomer_reads_of_a_kill_a_halt_and_a_key_rotation(enrolled):
 
     late = enrolled.start("late")
     wait_for(
-        lambda: told(late, "failed", "c") and told(late, "release-halted") and told(late, "group-key"),
-        "the newcomer to know all three",
+        lambda: all(
+            told(late, *one) for one in (("failed", "c"), ("release-halted",), ("group-key",), ("started", "c"))
+        ),
+        "the newcomer to know all four",
         seen=lambda: [(row["origin"], row["kind"], row["subject"]) for row in events(late)],
     )
     shown = cli(late, "events", "--since", "1h")

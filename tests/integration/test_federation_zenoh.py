@@ -1,12 +1,11 @@
 """Real Zenoh routers between gateways and a region: one is killed, one freezes, all are away; nothing is lost.
 
-Routers are processes of `swarmd region router`, or in this one; ports are free ones of loopback.
+Routers are processes of `swarmd region router`, or in this one; ports are their own.
 """
 
 import asyncio
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -23,6 +22,8 @@ from swarmd_protocols.federation.shares import CLAIM_KEY
 from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, Way
 from swarmd_protocols.ids import NodeId
 from tests.support.authority import Authority
+from tests.support.daemons import PATIENCE_S
+from tests.support.exclusive import own_port
 from tests.support.federation_site import Site
 
 zenoh = pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed (extra zenoh)")
@@ -31,17 +32,11 @@ UP = Place(b"s" * 16, Way.UP, NodeId(b"g" * 16))
 EVERY_UP = f"{PREFIX}/+/up/+"
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 class Router:
     """`swarmd region router`, a process."""
 
     def __init__(self) -> None:
-        self.port = free_port()
+        self.port = own_port()
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -134,7 +129,7 @@ class Paths:
         return one
 
     async def until(self, holds: Any, what: str) -> None:
-        deadline = asyncio.get_running_loop().time() + 60.0
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while not holds():
             assert asyncio.get_running_loop().time() < deadline, f"waited for {what}"
             await asyncio.sleep(0.02)
@@ -155,7 +150,7 @@ async def paths(files: MqttConfig | None = None) -> AsyncIterator[Paths]:
 
 
 async def test_a_gateway_opens_the_router_itself_and_the_region_connects() -> None:
-    port = free_port()
+    port = own_port()
     async with paths() as all_:
         gateway = all_.open("gateway", f"zenoh://?listen=127.0.0.1:{port}", UP._replace(way=Way.DOWN).path())
         assert not gateway.send(UP, b"nobody is there")
@@ -173,7 +168,7 @@ async def test_a_gateway_opens_the_router_itself_and_the_region_connects() -> No
 
 
 async def test_a_region_hears_the_routers_of_two_gateways_by_one_path() -> None:
-    ports = free_port(), free_port()
+    ports = own_port(), own_port()
     async with paths() as all_:
         gateways = [all_.open(f"gw{at}", f"zenoh://?listen=127.0.0.1:{port}") for at, port in enumerate(ports)]
         all_.open("region", f"zenoh://{','.join(f'127.0.0.1:{port}' for port in ports)}", EVERY_UP)
@@ -187,7 +182,7 @@ async def test_a_region_hears_the_routers_of_two_gateways_by_one_path() -> None:
 
 
 async def test_two_routers_are_linked_and_frames_cross_both() -> None:
-    first, second = free_port(), free_port()
+    first, second = own_port(), own_port()
     async with paths() as all_:
         one = all_.open("first", f"zenoh://?listen=127.0.0.1:{first}")
         all_.open("second", f"zenoh://127.0.0.1:{first}?listen=127.0.0.1:{second}")
@@ -199,7 +194,7 @@ async def test_two_routers_are_linked_and_frames_cross_both() -> None:
 
 async def test_the_answers_of_one_turn_are_not_lost() -> None:
     """A region answers all gateways that it has heard within a moment in one turn of its loop."""
-    port, count = free_port(), 300
+    port, count = own_port(), 300
     down = [UP._replace(way=Way.DOWN, gateway=NodeId(at.to_bytes(16, "big"))) for at in range(count)]
     async with paths() as all_:
         all_.open("router", f"zenoh://?listen=127.0.0.1:{port}")
@@ -213,7 +208,7 @@ async def test_the_answers_of_one_turn_are_not_lost() -> None:
 
 
 async def test_a_router_of_ours_carries_only_what_lies_below_the_prefix() -> None:
-    port = free_port()
+    port = own_port()
     async with paths() as all_:
         all_.open("router", f"zenoh://?listen=127.0.0.1:{port}")
         gateway = all_.open("gateway", f"zenoh://127.0.0.1:{port}")
@@ -244,7 +239,7 @@ async def test_over_tls_only_who_bears_the_authoritys_certificate_is_let_in(tmp_
     ours, theirs = Authority(tmp_path, "ours").make(), Authority(tmp_path, "theirs").make()
     certificate, key = map(str, ours.issue("site"))
     files = MqttConfig(ca_file=str(ours.certificate), cert_file=certificate, key_file=key)
-    port = free_port()
+    port = own_port()
     async with paths(files) as all_:
         all_.open("router", f"zenohs://?listen=127.0.0.1:{port}")
         gateway = all_.open("gateway", f"zenohs://127.0.0.1:{port}")
@@ -258,7 +253,7 @@ async def test_over_tls_only_who_bears_the_authoritys_certificate_is_let_in(tmp_
 
 
 async def test_what_is_wrong_is_said() -> None:
-    port = free_port()
+    port = own_port()
     async with paths(MqttConfig(ca_file="/nowhere/ca.pem")) as all_:
         lost = all_.open("lost", f"zenohs://127.0.0.1:{port}")
         await all_.until(lambda: "/nowhere/ca.pem is missing" in lost.problem, "the file to be named")

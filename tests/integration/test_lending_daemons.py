@@ -24,7 +24,7 @@ try:
 except ImportError:
     grpc = None
 
-PATIENCE_S = 60
+PATIENCE_S = 90
 API = ("--no-eye", "--inference", "127.0.0.1:0")
 
 
@@ -142,8 +142,9 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
         borrowed_over_grpc(b, digest, grey)
     what_does_not_fit_is_refused_and_what_is_here_is_answered_here(b, digest, picture)
 
-    lent = a.status()["lending"]["counts"]
-    assert lent["lent_answered"] == 13 + (grpc is not None), "metadata and answers"
+    lent, wanted = a.status()["lending"]["counts"], 13 + (grpc is not None)
+    again = b.status()["lending"]["counts"].get("borrow_asked_again", 0)  # What broke with its connection.
+    assert wanted <= lent["lent_answered"] <= wanted + again, (lent, again, "metadata and answers")
     assert a.status()["lending"]["jobs"] == b.status()["lending"]["open"] == 0
 
     a.kill()

@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 API = ("--no-eye", "--inference", "127.0.0.1:0")
 PICTURES = 80
 FRAMES = 400
-"""Of the batch: above a second of work for three devices, so that the kill falls into it on a quick machine, too."""
+"""Of the batch: above a second of work for three devices, so that the kill falls into it on most machines."""
 PROBE_FRAMES = 16
 
 
@@ -80,15 +80,20 @@ def test_a_batch_over_three_devices_of_which_one_is_killed(start: Start, tmp_pat
         return int(c.status()["lending"]["counts"].get("borrow_requests", 0))
 
     wait_for(is_known_to_the_worker, "frames that both lenders answer", seen=lambda: have_answered)
-    before = at_lenders()
-    batch = begin(folder)
-    try:
-        wait_for(lambda: batch.poll() is not None or at_lenders() > before + 8, "some frames at lenders", seen=c.log)
-        assert batch.poll() is None, "the kill falls into the batch"
-        daemons["a"].kill()
-        _, said = batch.communicate(timeout=120)
-    finally:
-        batch.kill()
+    for _ in range(5):  # Whether a batch still runs once some of its frames are at lenders is chance.
+        before = at_lenders()
+        batch = begin(folder)
+        try:
+            wait_for(lambda: batch.poll() is not None or at_lenders() > before + 8, "some frames at lenders", seen=c.log)
+            has_died = batch.poll() is None
+            if has_died:
+                daemons["a"].kill()
+            _, said = batch.communicate(timeout=120)
+        finally:
+            batch.kill()
+        if has_died:
+            break
+    assert has_died, "the kill falls into a batch"
     assert batch.returncode == 0, (said, c.log())
     rows = rows_of_batch()
     assert sorted(row["frame"] for row in rows) == sorted(wanted), "each frame has one line"

@@ -102,7 +102,9 @@ def test_a_chain_of_three_over_two_lenders_is_the_whole_to_the_bit(start: Start,
     first, last = lenders_of(camera)
     assert (first, last in ("back", "spare")) == ("front", True), "a device without any part has all of them run"
     assert "front" in lenders_of(eye, "--version", bundle.digest)
-    assert eye.status()["lending"]["counts"]["borrow_requests"] == 2, "the head runs where it is"
+    told = eye.status()["lending"]["counts"]  # A part that is slow, or whose connection breaks, is asked for once more.
+    again = sum(told.get(f"borrow_{how}", 0) for how in ("hedged", "rerouted", "asked_again", "failed"))
+    assert 2 <= told["borrow_requests"] <= 2 + again, (told, "the head runs where it is")
 
     picture = str(tmp_path / "picture.png")
     grey = np.load(ZOO / "small-320.golden.npz")["image"]

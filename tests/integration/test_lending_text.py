@@ -50,8 +50,13 @@ def test_a_text_moves_to_another_lender_when_the_first_dies(start: Start, tmp_pa
     whole, by = said(killed=False)
     assert whole.strip().endswith(".")
     assert set(by) <= {"a", "b"}
-    moved, by = said(killed=True)
-    assert moved == whole, "who goes on says what the first would have said"
+    for _ in range(5):  # Whether the kill falls into the text, and not behind its end, is chance.
+        moved, by = said(killed=True)
+        assert moved == whole, "who goes on says what the first would have said"
+        if len(set(by)) == 2:
+            break
+        daemons[by[-1]].start()
+        wait_for(lambda: lenders() == ["a", "b"], "both offers again", seen=c.log)
     assert len(set(by)) == 2, by
 
     done = subprocess.run(

@@ -26,6 +26,7 @@ from swarmd.bridges.mavlink.fusion import VehicleFusion, yaw_of
 from swarmd.config.bridges import MavlinkConfig, eye_pose_for, mavlink_for
 from swarmd_models.geo.geolocate import multiply, quaternion_from_euler
 from tests.support.bridge_world import World, detection, own_detection
+from tests.support.daemons import PATIENCE_S
 from tests.support.exclusive import own_port
 
 SECOND = 1_000_000_000
@@ -71,7 +72,7 @@ class Autopilot:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(timeout=2)
+        self._thread.join(timeout=PATIENCE_S)
         self._link.close()
 
 
@@ -82,7 +83,7 @@ def port() -> int:
 
 async def bound(port: int) -> None:
     """The bridge listens: what is sent from here on arrives."""
-    row, deadline = f" 0100007F:{port:04X} ", time.monotonic() + 30
+    row, deadline = f" 0100007F:{port:04X} ", time.monotonic() + PATIENCE_S
     while row not in Path("/proc/net/udp").read_text():
         assert time.monotonic() < deadline, "the bridge does not listen"
         await asyncio.sleep(0.01)
@@ -96,7 +97,7 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
     autopilot = Autopilot(port)
 
     async def until(condition: Any) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, bridge.counters()
             await asyncio.sleep(0.02)
@@ -131,7 +132,7 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
 def ask(link: Any, command: int, number: float, interval_us: float = 0.0, component: int = 191) -> int:
     """A ground station's command to vehicle 7; the result of the answer, -1 where none comes."""
     link.mav.command_long_send(7, component, command, 0, number, interval_us, 0, 0, 0, 0, 0)
-    deadline = time.monotonic() + (30 if component == 191 else 0.5)
+    deadline = time.monotonic() + (PATIENCE_S if component == 191 else 0.5)
     while time.monotonic() < deadline:
         message = link.recv_match(type="COMMAND_ACK", blocking=True, timeout=0.2)
         if message is not None and message.command == command:
@@ -141,7 +142,7 @@ def ask(link: Any, command: int, number: float, interval_us: float = 0.0, compon
 
 def heard_while(link: Any, count: int, say: Callable[[], None] = lambda: None, kind: str = "HEARTBEAT") -> list[str]:
     """What else arrives until so many messages of a kind have: of the bridge's heartbeats, one comes a second."""
-    deadline, kinds = time.monotonic() + 30, list[str]()
+    deadline, kinds = time.monotonic() + PATIENCE_S, list[str]()
     while kinds.count(kind) < count:
         assert time.monotonic() < deadline, f"{kinds.count(kind)} {kind} of {count}"
         say()
@@ -153,7 +154,7 @@ def heard_while(link: Any, count: int, say: Callable[[], None] = lambda: None, k
 
 def first(link: Any, kind: str, right: Callable[[Any], bool], say: Callable[[], None]) -> Any:
     """The first message of a kind that is as it should be; `say` is repeated while it is waited for."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         say()
         message = link.recv_match(type=kind, blocking=True, timeout=0.2)
@@ -276,7 +277,7 @@ async def test_bytes_that_are_no_mavlink_do_no_harm(port: int) -> None:
                 sock.sendto(bytes([0xFD, number % 256, *range(60)]), ("127.0.0.1", port))
             beat = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
             said = beat.heartbeat_encode(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4).pack(beat)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while not bridge.counters().get("messages"):
                 assert time.monotonic() < deadline, "a heartbeat is still heard"
                 sock.sendto(said, ("127.0.0.1", port))
@@ -431,7 +432,7 @@ async def test_a_serial_autopilot_is_heard() -> None:
     task = asyncio.create_task(bridge.run(world))
     sender = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while bridge.status()["system_id"] != 7:
             assert time.monotonic() < deadline, bridge.status()
             beat = mavlink.MAVLink_heartbeat_message(2, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4, 3)
@@ -461,7 +462,7 @@ async def test_link_mode_fix_and_arming_are_written_down_when_they_change(port: 
         return found
 
     async def until(condition: Any) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, told()
             await asyncio.sleep(0.02)

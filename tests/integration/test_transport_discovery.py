@@ -29,8 +29,8 @@ def test_two_of_a_swarm_find_each_other_and_a_third_does_not() -> None:
         except TransportError as error:
             pytest.skip(f"no multicast on loopback here: {error}")
         try:
-            await until(lambda: found["a"] and found["b"], 15, "both found each other")
-            await until(lambda: stranger.counts["refused"] >= 2, 15, "the stranger saw and refused both")
+            await until(lambda: found["a"] and found["b"], what="both found each other")
+            await until(lambda: stranger.counts["refused"] >= 2, what="the stranger saw and refused both")
         finally:
             await asyncio.gather(a.close(), b.close(), stranger.close())
         await a.close()

@@ -34,7 +34,7 @@ def test_the_same_seed_has_the_same_digest_under_any_hash_seed() -> None:
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=140,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         figures = json.loads(done.stdout)
