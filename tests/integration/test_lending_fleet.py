@@ -80,13 +80,18 @@ def test_a_batch_over_three_devices_of_which_one_is_killed(start: Start, tmp_pat
         return int(c.status()["lending"]["counts"].get("borrow_requests", 0))
 
     wait_for(is_known_to_the_worker, "frames that both lenders answer", seen=lambda: have_answered)
-    for _ in range(5):  # Whether a batch still runs once some of its frames are at lenders is chance.
+
+    def is_under_way(batch: "subprocess.Popen[str]", before: int) -> bool:
+        """Whether it still runs once some of its frames are at lenders."""
+        wait_for(lambda: batch.poll() is not None or at_lenders() > before + 8, "some frames at lenders", seen=c.log)
+        return batch.poll() is None
+
+    has_died = False
+    for _ in range(5):  # On a quick machine a batch may be through before it is looked at.
         before = at_lenders()
         batch = begin(folder)
         try:
-            wait_for(lambda: batch.poll() is not None or at_lenders() > before + 8, "some frames at lenders", seen=c.log)
-            has_died = batch.poll() is None
-            if has_died:
+            if has_died := is_under_way(batch, before):
                 daemons["a"].kill()
             _, said = batch.communicate(timeout=120)
         finally:
