@@ -15,7 +15,7 @@ from tests.support.daemons import PlainDaemon, all_see, wait_for
 from tests.support.desks import Desks
 from tests.support.exclusive import own_port
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 @pytest.fixture

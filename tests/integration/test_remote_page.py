@@ -15,7 +15,7 @@ from tests.support.exclusive import own_port
 from tests.support.paths import ROOT
 
 pytestmark = [
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(480),
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed (apt install openssl)"),
 ]
