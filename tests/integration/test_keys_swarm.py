@@ -151,7 +151,7 @@ def test_a_member_whose_certificate_falls_says_so_and_is_renewed_without_a_visit
     assert "root 2 stands behind none" in problem
     assert "swarmd keys renew FLEET NAME" in problem
     wait_for(lambda: "not-certified" in guest.log(), "its log says so", seen=guest.log)
-    assert [alert["code"] for alert in guest.status()["alerts"]] == ["not-certified"]
+    assert "not-certified" in [alert["code"] for alert in guest.status()["alerts"]]
     flags = ["--identity", str(tmp_path / "guest"), "--set", f"node.control={guest.control}", "--listen", "127.0.0.1:0"]
     assert main(["doctor", *flags]) == 1
     assert "stands behind none" in capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_a_member_whose_certificate_falls_says_so_and_is_renewed_without_a_visit
     aside.rename(recorded)
     assert main(["keys", "renew", str(fleet.folder), "guest", "--control", str(b.control)]) == 0
     all_see([a, b, guest], {"a": "alive", "b": "alive", "guest": "alive"})
-    assert guest.status()["problems"] == []
+    wait_for(lambda: guest.status()["problems"] == [], "the guest knows that it is in again", seen=guest.log)
     capsys.readouterr()
     assert main(["keys", "renew", str(fleet.folder), "--control", str(b.control)]) == 0
     wait_for(lambda: len({row["certificate"] for row in a.ask("trust_status")["members"]}) == 3, "all tell")
