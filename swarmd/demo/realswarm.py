@@ -23,7 +23,7 @@ from swarmd_sim.run.scenario import NS_PER_S
 
 Place = Namespaces | Loopback
 _START_TIMEOUT_S = 240.0
-_WAIT_S = 20.0
+_WAIT_S = 60.0
 _EVENT_GAP_S = 0.4
 _SETTLE_S = 1.0
 _IDLE_S = 4.0

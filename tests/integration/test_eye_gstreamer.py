@@ -12,6 +12,7 @@ import pytest
 
 from swarmd.eye.mailbox import Mailbox
 from swarmd_models.sources import ReconnectingSource, is_live, open_source
+from tests.support.exclusive import own_port
 
 SERVER = Path(__file__).parents[1] / "support" / "gst_server.py"
 PYTHON = "/usr/bin/python3"
@@ -35,7 +36,7 @@ def _missing() -> str:
 
 
 @contextmanager
-def piping(size: str, port: int = 0) -> Iterator[int]:
+def piping(size: str, port: int) -> Iterator[int]:
     """The port of a pipeline."""
     command = [PYTHON, str(SERVER), size, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -57,7 +58,9 @@ def test_a_pipeline_gives_its_newest_frames_ends_and_comes_back_in_another_size(
     if _missing():
         pytest.skip(_missing())
     told: list[str] = []
-    with piping("128x96") as port:
+    with piping(
+        "128x96", own_port()
+    ) as port:  # It is listened on twice; one of the kernel's may go to another between.
         url = f"tcp://127.0.0.1:{port}"
         assert is_live(url)
         source = ReconnectingSource(lambda: open_source(url), told.append, lambda seconds: False)

@@ -101,7 +101,8 @@ def borrowed_over_grpc(b: Daemon, digest: str, grey: np.ndarray) -> None:
 def what_does_not_fit_is_refused_and_what_is_here_is_answered_here(b: Daemon, digest: str, picture: Path) -> None:
     wrong = picture.with_name("wrong.npy")
     np.save(wrong, np.zeros((1, 9, 320, 1), np.int8))
-    refused = infer(b, "solar-small-320", "--version", digest, "--input", str(wrong), "--borrow")
+    wanted = ("--version", digest, "--input", str(wrong), "--deadline-ms", "60000")
+    refused = infer(b, "solar-small-320", *wanted, "--borrow")
     assert (refused.returncode, "has shape [1, 9, 320, 1]; [-1, 256, 320, 1] is wanted (400)" in refused.stderr) == (
         1,
         True,

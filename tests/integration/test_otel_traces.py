@@ -23,7 +23,7 @@ from tests.support.bridge_world import (
     object_view,
     own_detection,
 )
-from tests.support.daemons import Daemon, alive_members, wait_for
+from tests.support.daemons import PATIENCE_S, Daemon, alive_members, wait_for
 from tests.support.exclusive import own_port
 from tests.support.otlp import collector  # Skips where the extra `otel` is not installed.
 
@@ -36,7 +36,7 @@ def view(first_hlc: int = 7, object_id: str = "o1") -> DetectionView:
 async def spans_of(world: World, config: OtelConfig, *events: object) -> dict[str, int]:
     bridge = OtelBridge(config)
     task = asyncio.create_task(bridge.run(world))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not world.callbacks:
             await asyncio.sleep(0.01)
     for event in events:

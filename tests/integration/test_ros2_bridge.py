@@ -23,6 +23,7 @@ from swarmd_models.geo.positions import ecef_m
 from swarmd_protocols.ids import NodeId
 from tests.support import fastdds, ros2_store
 from tests.support.bridge_world import BOB, World, detection, happened, object_view, own_detection, pose
+from tests.support.daemons import PATIENCE_S
 from tests.support.transport_endpoints import until_sent
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
@@ -68,7 +69,7 @@ async def running(domain: int, world: World, **changes: Any) -> AsyncIterator[Ro
             await task
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
@@ -97,7 +98,7 @@ class RawReader:
     async def take(self) -> bytes:
         from cyclonedds._clayer import ddspy_take
 
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
                 samples = ddspy_take(self.reader._ref, _ANY, 1)

@@ -17,6 +17,7 @@ from cyclonedds.topic import Topic
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.network import loopback_xml
 from swarmd.bridges.ros2.participant import qos
+from tests.support.daemons import PATIENCE_S
 
 PROCESSES, EACH = 4, 5
 NODES = {f"swarmd_n{number}" for number in range(PROCESSES * EACH)}
@@ -84,7 +85,7 @@ def test_a_late_reader_sees_twenty_that_joined_at_once(joiners: list["subprocess
     )
     named: set[str] = set()
     shown: set[str] = set()
-    while time.monotonic() < began_s + 60 and not named == shown == NODES:
+    while time.monotonic() < began_s + PATIENCE_S and not named == shown == NODES:
         named |= {
             node.node_name
             for info in nodes.take(50)
