@@ -59,6 +59,7 @@ from tests.fuzz import (
     inference_targets,
     key_targets,
     label_targets,
+    learning_targets,
     neighbour_targets,
     relay_targets,
 )
@@ -472,6 +473,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "relay-messages": lambda: Fuzzed(relay_targets.corpus(), refusing(decode_relayed, by=(WireError,))),
     "relay-at-a-node": lambda: Fuzzed(relay_targets.corpus(), relay_targets.at_a_node(), 4),
     "federation": lambda: Fuzzed(federation_targets.corpus(), federation_targets.at_a_gate(), 6),
+    "learning": lambda: Fuzzed(learning_targets.corpus(), learning_targets.at_a_member()),
     "neighbours": lambda: Fuzzed(neighbour_targets.corpus(), neighbour_targets.at_a_swarm(), 6),
     "deltas": _deltas,
     "flatbuffers": _flatbuffers,
