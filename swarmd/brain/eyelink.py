@@ -61,6 +61,7 @@ class EyeLink:
         self.model = ""
         self.model_digest = ""
         self.labels: tuple[str, ...] = ()
+        self._alike_milli = (0, 0)
         self.model_path = config.eye.model
         """The bundle the eye is started with; releases put theirs here."""
         self.problem = ""
@@ -246,7 +247,7 @@ class EyeLink:
                 self._on_swapped(message)
             case ipc.FrameDone():
                 self.telemetry.on_frame(message)
-                self._tracks.take(message, self.model_digest)
+                self._tracks.take(message, self.model_digest, self._alike_milli)
             case ipc.Ready():
                 self._on_ready(message)
             case ipc.Stats(counters, gauges):
@@ -277,6 +278,7 @@ class EyeLink:
 
     def _on_ready(self, ready: ipc.Ready) -> None:
         self.model, self.model_digest, self.labels = f"{ready.model} {ready.version}", ready.digest, ready.labels
+        self._alike_milli = ready.alike_milli
         self.problem = ""
         self.telemetry.device = ready.device
         self._log.info("eye_model", model=ready.model, model_digest=ready.digest, backend=ready.backend)
@@ -288,6 +290,7 @@ class EyeLink:
 
     def _on_swapped(self, swap: ipc.SwapDone) -> None:
         self.model, self.model_digest, self.labels = f"{swap.model} {swap.version}", swap.digest, swap.labels
+        self._alike_milli = swap.alike_milli
         if not swap.chosen:
             # What the eye chose for the heat of the moment is no model to start the next one with.
             self.model_path = swap.path

@@ -75,12 +75,12 @@ class TrackFeed:
         if len(self._crops) > CROPS_MAX:
             del self._crops[next(iter(self._crops))]
 
-    def take(self, frame: ipc.FrameDone, model_digest: str) -> None:
-        """One frame's track events."""
+    def take(self, frame: ipc.FrameDone, model_digest: str, alike_milli: tuple[int, int] = (0, 0)) -> None:
+        """One frame's track events, by the model with this digest and likeness of looks."""
         found = []
         for event in frame.events:
             self._highest_track = max(self._highest_track, event.track_id)
-            found.append(self._sightings.place(event, model_digest, self._moving))
+            found.append(self._sightings.place(event, model_digest, self._moving, alike_milli))
             box = shares_of(event.box, frame.width, frame.height)
             self._looks[event.track_id] = (
                 Look(box, frame.stage_ns, frame.started_ns, event.extent_m),

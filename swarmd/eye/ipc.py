@@ -155,6 +155,8 @@ class Ready(_Message, frozen=True):
     load_ms: float
     device: dict[str, str | int | tuple[str, ...]] = {}
     """`swarmd_models.device.Device`, as a dictionary."""
+    alike_milli: tuple[int, int] = (0, 0)
+    """How alike looks of the model are (`swarmd_models.operating_point.alike_milli`)."""
 
 
 class FrameDone(_Message, frozen=True):
@@ -272,6 +274,8 @@ class SwapDone(_Message, frozen=True):
     """Of the bundle that was to run, as it was named."""
     chosen: bool = False
     """Whether the eye chose by itself, for power, heat or load; False: it was told to."""
+    alike_milli: tuple[int, int] = (0, 0)
+    """As in `Ready`, of the model that runs now."""
 
 
 ToEye: TypeAlias = Configure | PoseUpdate | Power | AssignCell | DropCell | SwapModel | SwapBack | ShowFrames | Stop

@@ -63,6 +63,7 @@ from swarmd_models.frame_ring import FrameRing
 from swarmd_models.geo.calibration import misfit, read_calibration
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
+from swarmd_models.operating_point import alike_milli
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
 
@@ -174,6 +175,7 @@ class EyeProcess:
                 backend.runtime,
                 load_ms,
                 dataclasses.asdict(device),
+                alike_milli(model.curve),
             )
         )
 

@@ -16,6 +16,7 @@ from swarmd_models.detector import Detector
 from swarmd_models.errors import FrameError, ModelError
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.golden import check_golden
+from swarmd_models.operating_point import alike_milli
 from swarmd_models.types import Frame
 
 SHADOW_FRAMES = 8
@@ -216,4 +217,5 @@ class Swapper:
 
     def _done(self, ok: bool, text: str, path: str, chosen: bool) -> None:
         bundle = self._eye.bundle
-        self._send(SwapDone(ok, bundle.name, bundle.version, bundle.digest, bundle.labels, text, path, chosen))
+        alike = alike_milli(bundle.curve)
+        self._send(SwapDone(ok, bundle.name, bundle.version, bundle.digest, bundle.labels, text, path, chosen, alike))

@@ -28,11 +28,12 @@ from swarmd_models.evaluate import lenient
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.sightings import SightingFilter
+from swarmd_models.operating_point import alike_milli
 from swarmd_models.synthetic.thermal import Crops
 from swarmd_models.types import Detection, Frame, Pose, TrackEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.dedup.tiers import SURE_MILLI, Witness, best_words, certainty_milli, is_confirmed
+from swarmd_protocols.state.dedup.tiers import SURE_MILLI, Witness, certainty_milli, is_confirmed
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_sim.world.address import FarmUrl
 from swarmd_sim.world.crop_farm import plant
@@ -108,7 +109,11 @@ def objects(flight: Flight, eye_of: Callable[[], Eye], accept: Accept) -> set[st
 
 
 def tiers_of(
-    flight: Flight, eye_of: Callable[[], Eye], sure: dict[str, float], wide: dict[str, float]
+    flight: Flight,
+    eye_of: Callable[[], Eye],
+    sure: dict[str, float],
+    wide: dict[str, float],
+    alike: tuple[int, int] = (0, 0),
 ) -> tuple[set[str], set[str], set[str]]:
     """What somebody is sure of; with it what drones are sure of together; with it what is a candidate.
 
@@ -117,6 +122,7 @@ def tiers_of(
         eye_of: Makes an eye whose tracker has seen nothing.
         sure: Thresholds by label from which the eye is sure.
         wide: Those from which it tells a candidate.
+        alike: How alike looks are (`operating_point.alike_milli`); (0, 0): the setting.
     """
     blank = np.zeros(flight.size, np.uint8)
     config, words = DedupConfig(confirm_observers=1), dict[str, list[Witness]]()
@@ -139,10 +145,9 @@ def tiers_of(
             name = flight.farm.asset_at(east, north, max_m=_NEAR_M) or f"ground {east:.0f} {north:.0f}"
             shared = place(event, "", False)
             worth = certainty_milli(shared.score_milli, shared.need_milli, config.prior_milli)
-            words.setdefault(name, []).append(Witness(NodeId(bytes([drone]) * 16), worth, b""))
-    best = {name: best_words(said) for name, said in words.items()}
-    alone = {name for name, said in best.items() if any(one.certainty_milli == SURE_MILLI for one in said.values())}
-    return alone, {name for name, said in best.items() if is_confirmed(said, config, 1)}, set(best)
+            words.setdefault(name, []).append(Witness(NodeId(bytes([drone]) * 16), worth, b"", 0, 0, alike))
+    alone = {name for name, said in words.items() if any(one.certainty_milli == SURE_MILLI for one in said)}
+    return alone, {name for name, said in words.items() if is_confirmed(said, config, 1)}, set(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
         assert bundle.curve is not None
         wide = bundle.curve.at(options.candidates)
         for name, thresholds in points_of(bundle).items():
-            found = [tiers_of(flight, eye, thresholds, wide) for flight in flights]
+            found = [tiers_of(flight, eye, thresholds, wide, alike_milli(bundle.curve)) for flight in flights]
             tiers[name] = {
                 tier: asdict(judge(flights, [one[at] for one in found])) | {"recall_by_class": None}
                 for at, tier in enumerate(("sure", "sure_together", "with_candidates"))

@@ -1,6 +1,5 @@
 """Mutants of candidates: each makes a fault of what nobody is sure of, hides one, or costs what it should not."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,34 +9,12 @@ from swarmd.api.faults import FaultGate
 from swarmd_models import tracker
 from swarmd_models.geo import sightings
 from swarmd_protocols.effects import StateChanged
-from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.dedup import own, tiers
 from swarmd_protocols.state.dedup.entry import Entry
 from swarmd_protocols.state.dedup.own import OwnSightings
-from swarmd_protocols.state.dedup.tiers import Witness
 from swarmd_protocols.state.observations import DetectionLearned, ObjectView
 from tests.property import test_tier_laws as laws
 from tests.support.mutants import assert_found, each_mutant
 from tests.unit import test_eye_candidates as eye
-
-
-def looks_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "_joined", lambda values, correlation: sum(values))
-
-
-def every_word_of_an_author_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def best_words(words: object) -> Mapping[NodeId, Witness]:
-        return {NodeId(bytes([at]) * 16): word for at, word in enumerate(words)}  # type: ignore[arg-type, call-overload]
-
-    monkeypatch.setattr(tiers, "best_words", best_words)
-    monkeypatch.setattr(laws, "best_words", best_words)
-
-
-def all_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean of all words, so that one author's doubt takes away from the others'."""
-    monkeypatch.setattr(
-        tiers, "_joined", lambda values, rho: 1000 * sum(values) // (1000 + (max(len(values), 1) - 1) * rho)
-    )
 
 
 def a_join_of_a_candidate_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +69,6 @@ def candidates_are_said_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def a_later_look_makes_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "need_after", lambda row, score, need: need if score < need else 0)
-
-
 def candidates_are_leant_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Entry, "is_unsure", property(lambda self: False))
 
@@ -114,9 +87,6 @@ def to_become_sure_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 LAWS = (
     (eye.test_a_track_is_sure_when_as_many_looks_are_as_are_needed_to_be_told, one_sure_look_is_enough),
     (eye.test_to_become_sure_is_news, to_become_sure_waits_its_turn),
-    (laws.test_ten_looks_are_worth_the_measured_one, looks_are_independent),
-    (laws.test_law_one_author_confirms_nothing, every_word_of_an_author_counts),
-    (laws.test_law_no_order_shows_and_no_author_takes_away, all_must_agree),
     (laws.test_law_candidates_of_one_author_never_make_a_fault, a_join_of_a_candidate_is_sure),
     (laws.test_law_candidates_of_one_author_never_make_a_fault, what_nobody_is_sure_of_is_a_fault),
     (laws.test_law_the_outside_holds_no_candidate, everything_is_told),
@@ -129,7 +99,6 @@ LAWS = (
         candidates_are_said_as_often,
     ),
     (laws.test_who_joined_what_became_a_candidate_says_its_own, candidates_are_leant_on),
-    (laws.test_a_sure_thing_stays_sure, a_later_look_makes_unsure),
 )
 
 

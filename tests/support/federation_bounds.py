@@ -183,7 +183,7 @@ def _object(number: int, observers: tuple[int, ...], stamp: int) -> Derived:
     name, other = number.to_bytes(8, "big"), (1_000 + number).to_bytes(8, "big")
     seen_by = tuple(map(_node, observers))
     return Derived(
-        name, stamp, "person", "", 900, None, None, None, "", seen_by, 1, 2, 1, "", (), (other,), (), b"", {}
+        name, stamp, "person", "", 900, None, None, None, "", seen_by, 1, 2, 1, "", (), (other,), (), b"", ()
     )
 
 

@@ -113,6 +113,7 @@ class Make(Protocol[D_co]):
         model_digest: bytes,
         features: bytes,
         need_milli: int,
+        alike_milli: tuple[int, int],
     ) -> D_co:
         """One detection."""
         ...
@@ -183,13 +184,14 @@ class SightingFilter(Generic[D]):
             return ""
         return self._site_map.asset_of(east_m, north_m, covariance_m2, self._asset_probability)
 
-    def place(self, event: TrackEvent, model_digest: str, moving: bool) -> D:
+    def place(self, event: TrackEvent, model_digest: str, moving: bool, alike_milli: tuple[int, int] = (0, 0)) -> D:
         """One track event as it would be shared.
 
         Args:
             event: From the eye.
             model_digest: SHA-256 of the model, hexadecimal digits; "" where it is unknown.
             moving: What is seen moves by itself.
+            alike_milli: How alike looks of that model are (`operating_point.alike_milli`).
         """
         east_cm, north_cm, covariance_cm2, asset = self.locate(event.position)
         return self._make(
@@ -206,6 +208,7 @@ class SightingFilter(Generic[D]):
             model_digest=bytes.fromhex(model_digest)[:_DIGEST_BYTES].ljust(_DIGEST_BYTES, b"\0"),
             features=event.features,
             need_milli=_need_milli(event),
+            alike_milli=alike_milli,
         )
 
     def take(self, detections: Iterable[D]) -> list[D]:

@@ -38,8 +38,27 @@ _ROWS_APART = 3
 """Rows between two of them."""
 _TILT_RAD = 0.06
 """Radians that the camera looks ahead, as in flight."""
+_MARGIN_M, _FLOWN_MARGIN_M = 0.5, 3.0
+"""Ground laid out beside the view: where a camera looks from elsewhere, as much for all of them, so that all see the
+same neighbours."""
 _SENSOR = Sensor(blur_px=0.3, noise_levels=0.5, vignette_levels=2.0)
 """Real crops bring their own camera's noise; little is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Under which conditions crops are shown."""
+
+    sensor: Sensor = _SENSOR
+    noise: tuple[int, ...] = ()
+    """Seed of the noise, beside that of the neighbours; (): theirs."""
+    ahead_m: float = 0.0
+    """How far the camera has flown on."""
+    yaw_rad: float = 0.0
+    height: float = 1.0
+    """Factor on the height."""
+    contrast: float = 1.0
+    """Factor on what a module shows beside its own level: less sun, less of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +72,7 @@ class StagedFrame:
 
 
 def stage_crops(
-    crops: Crops, judged: npt.NDArray[np.int64], options: SceneOptions, seed: int = 1
+    crops: Crops, judged: npt.NDArray[np.int64], options: SceneOptions, seed: int = 1, staging: Staging | None = None
 ) -> Iterator[StagedFrame]:
     """Compose the frames in which crops are judged.
 
@@ -62,29 +81,39 @@ def stage_crops(
         judged: Indices of the crops to be judged.
         options: Size and nominal scale of a frame.
         seed: Of neighbours and noise.
+        staging: How they are looked at; None: as `evaluate` does.
 
     Yields:
         Frames of up to six judged crops, darkest first; together they hold each once.
     """
+    margin_m = _MARGIN_M if staging is None else _FLOWN_MARGIN_M
+    staging = staging or Staging()
     medians = np.median(crops.images.reshape(len(crops.images), -1), axis=1)
     healthy = crops.where(NORMAL_LABEL)
     healthy = healthy[np.argsort(medians[healthy], kind="stable")]
     order = judged[np.argsort(medians[judged], kind="stable")]
     lens = Lens.nominal(options.width, options.height, options.height_m, options.pixel_m)
-    noise = NoiseBank(options.width, options.height, np.random.default_rng([seed, 6]))
-    ahead_m = options.height_m * float(np.tan(_TILT_RAD))
-    rotation = rotation_from_euler(0.0, -np.pi / 2 + _TILT_RAD, 0.0)
-    to_ground = pixel_to_ground(lens, rotation, 0.0, -ahead_m, options.height_m)
+    noise = NoiseBank(options.width, options.height, np.random.default_rng([seed, 6, *staging.noise]))
+    nominal = _to_ground(lens, options.height_m, Staging())
+    bounds = view_bounds(nominal, options.width, options.height, margin_m)
+    to_ground = _to_ground(lens, options.height_m, staging)
     to_pixel = np.asarray(np.linalg.inv(to_ground), dtype=np.float64)
     for start in range(0, len(order), PER_FRAME):
         group = order[start : start + PER_FRAME]
         rng = np.random.default_rng([seed, 7, start])
-        plan, west, north, centres = _plan(
-            crops, group, healthy, medians, view_bounds(to_ground, options.width, options.height, 0.5), rng
-        )
-        image = noise.apply(look(plan, west, north, to_ground, options.width, options.height), _SENSOR, rng)
+        plan, west, north, centres = _plan(crops, group, healthy, medians, bounds, rng, staging.contrast)
+        if staging.noise:
+            rng = np.random.default_rng([seed, 7, start, *staging.noise])
+        image = noise.apply(look(plan, west, north, to_ground, options.width, options.height), staging.sensor, rng)
         boxes = np.array([module_box(to_pixel, *centre) for centre in centres], dtype=np.float32)
         yield StagedFrame(image, tuple(int(i) for i in group), boxes)
+
+
+def _to_ground(lens: Lens, height_m: float, staging: Staging) -> npt.NDArray[np.float64]:
+    height_m *= staging.height
+    ahead_m = height_m * float(np.tan(_TILT_RAD)) - staging.ahead_m
+    rotation = rotation_from_euler(staging.yaw_rad, -np.pi / 2 + _TILT_RAD, 0.0)
+    return pixel_to_ground(lens, rotation, 0.0, -ahead_m, height_m)
 
 
 def _plan(
@@ -94,6 +123,7 @@ def _plan(
     medians: npt.NDArray[np.float64],
     bounds: tuple[float, float, float, float],
     rng: np.random.Generator,
+    contrast: float,
 ) -> tuple[Grey, float, float, list[tuple[float, float]]]:
     """Two tables side by side through the middle of the view, the judged crops three rows apart."""
     west, south, east, north = bounds
@@ -122,7 +152,7 @@ def _plan(
             top = round((north - north_m - MODULE_DEPTH_M / 2) / TEXEL_M)
             left = round((east_m - MODULE_WIDTH_M / 2 - west) / TEXEL_M)
             patch, own = crops.patch(index)
-            place_module(plan, to_module(patch), own if crop is not None else level, top, left)
+            place_module(plan, to_module(patch) * np.float32(contrast), own if crop is not None else level, top, left)
             centres[(side, row)] = (east_m, north_m)
     return np.asarray(np.clip(plan, 0, 255), dtype=np.uint8), west, north, [centres[slot] for slot in judged]
 

@@ -112,8 +112,8 @@ class Derived(NamedTuple):
     """Digests of the batches behind it (`Batch.digest`): any member can show them."""
     picture: bytes
     """Name of the picture that the surest of its authors keeps of it; b"": there is none. The picture stays there."""
-    witnesses: Mapping[NodeId, Witness]
-    """What each author's word is worth (`state/dedup/tiers.py`)."""
+    witnesses: Sequence[Witness]
+    """What its authors' words are worth (`state/dedup/tiers.py`)."""
 
     @property
     def digest(self) -> bytes:

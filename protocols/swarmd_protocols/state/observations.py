@@ -42,6 +42,8 @@ class LocalDetection:
     """How it looks to the model, 17 bytes (`dedup/looks.py`); b"": not said."""
     need_milli: int = 0
     """Score from which the detector would be sure; above `score_milli` it is a candidate (`dedup/tiers.py`)."""
+    alike_milli: tuple[int, int] = (0, 0)
+    """How alike two looks of its model are, in a pass and on two days, thousandths; 0: the bundle does not say."""
 
 
 class DetectionView(msgspec.Struct, frozen=True, gc=False):

@@ -14,9 +14,10 @@ nil or an array of their own. Rows of one kind share columns (`columns.py`), sor
     pictures    [name (16 bytes) or nothing, …] of each sighting, in their order (`thumbs/form.py`)
     features    [form and 16 numbers, or nothing, …] of each sighting, in their order (`dedup/looks.py`)
     needs       score from which its author would be sure, of each sighting; 0: it is (`dedup/tiers.py`)
+    alike       correlations of looks by the author's bundle, of each sighting: of a pass, then of two days; 0: not said
 
-A body ends behind the last of reviews, pictures and features that its batch holds, as nodes wrote it that knew no more;
-such a node reads a longer body as if it held none of what follows.
+A body ends behind the last of reviews, pictures, features, needs and alike that its batch holds, as nodes wrote it that
+knew no more; such a node reads a longer body as if it held none of what follows.
 """
 
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ from swarmd_protocols.state.crdt.places import TRACK as TRACK
 from swarmd_protocols.state.crdt.places import Place as Place
 from swarmd_protocols.state.crdt.places import SightingKey as SightingKey
 from swarmd_protocols.state.crdt.reviews import REVIEW_WEIGHT, SignedReview, open_review
+from swarmd_protocols.state.crdt.unsure import NO_COLUMN, NOT_SAID, Alike, pack_unsure, unpack_unsure
 from swarmd_protocols.thumbs.form import NAME_BYTES
 
 ROWS_MAX = 128
@@ -85,6 +87,8 @@ class Sighting(NamedTuple):
     """How it looks to `model`, in a few numbers (`dedup/looks.py`); b"": not said."""
     need_milli: int = 0
     """Score from which its author would be sure; above `score_milli` it is a candidate (`dedup/tiers.py`)."""
+    alike: Alike = NOT_SAID
+    """Of a candidate: how alike looks are by its author's bundle."""
 
     @property
     def key(self) -> SightingKey:
@@ -127,7 +131,7 @@ class Facts(msgspec.Struct):
         return rows + (3 * named + 3) // 4 + REVIEW_WEIGHT * len(self.reviews)
 
 
-_NOTHING = b"\x00"
+_NOTHING = NO_COLUMN
 
 
 class _Keys(msgspec.Struct, array_like=True, frozen=True):
@@ -197,6 +201,7 @@ class _Featured(_Pictured, array_like=True, frozen=True):
 
 class _Tiered(_Featured, array_like=True, frozen=True):
     needs: bytes = _NOTHING
+    alike: bytes = _NOTHING
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -219,7 +224,8 @@ def encode_facts(facts: Facts) -> bytes:
     needs = [row.need_milli for row in sightings]
     if any(needs):
         named = pictures if any(pictures) else ()
-        return _ENCODE(_Tiered(*body, statements, named, features if any(features) else (), pack(needs)))
+        columns = pack_unsure(needs, [row.alike for row in sightings])
+        return _ENCODE((*body, statements, named, features if any(features) else (), *columns))
     if any(features):
         return _ENCODE(_Featured(*body, statements, pictures if any(pictures) else (), features))
     if any(pictures):
@@ -370,9 +376,6 @@ def _unpack_sightings(body: _Tiered) -> list[Sighting]:
         raise WireError("a picture's name is out of range")
     if features and (len(features) != n or any(len(look) not in (0, FEATURES_BYTES) for look in features)):
         raise WireError("a sighting's features are out of range")
-    needs = repeat(0, n) if body.needs == _NOTHING else unpack(body.needs, n)
-    if not isinstance(needs, repeat) and not 0 <= min(needs) <= max(needs) <= 1000:
-        raise WireError("the score that a sighting needs is out of range")
     firsts = unpack_deltas(packed.first_ms, n)
     spans = unpack(packed.span_ms, n)
     flags = unpack(packed.flags, n)
@@ -419,9 +422,7 @@ def _unpack_sightings(body: _Tiered) -> list[Sighting]:
         besides,
         pictures or repeat(b"", n),
         features or repeat(b"", n),
-        needs
-        if isinstance(needs, repeat)
-        else [need * (need > score) for need, score in zip(needs, scores, strict=True)],
+        *unpack_unsure(body.needs, body.alike, scores),
         strict=True,
     )
     # As `Sighting._make` does, whose check of the length `zip` has made: this is half the time of reading a batch.

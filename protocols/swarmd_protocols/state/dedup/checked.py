@@ -18,6 +18,8 @@ def check(detection: LocalDetection) -> None:
         raise StateError(f"score_milli {detection.score_milli} or track_id {detection.track_id} is out of range")
     if not 0 <= detection.need_milli <= 1000:
         raise StateError(f"need_milli {detection.need_milli} is out of range: 0 to 1000 thousandths are scores")
+    if not 0 <= min(detection.alike_milli) <= max(detection.alike_milli) <= 1000:
+        raise StateError(f"alike_milli {detection.alike_milli} is out of range: correlations are 0 to 1000 thousandths")
     if len(detection.thumb) not in (0, NAME_BYTES):
         raise StateError(f"a picture's name has {NAME_BYTES} bytes, not {len(detection.thumb)}")
     if len(detection.features) not in (0, FEATURES_BYTES):

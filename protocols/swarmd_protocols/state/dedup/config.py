@@ -23,7 +23,12 @@ class DedupConfig(msgspec.Struct, frozen=True):
     prior_milli: int = 20
     """Share of things that are faulty, as far as anybody knows: where a score begins to say something (`tiers.py`)."""
     look_correlation_milli: int = 970
-    """Between two looks at one thing by one model. Source: 0.96 to 0.98 in docs/performance/models.md."""
+    """Between two looks at one thing by one model, where its bundle does not say (`Sighting.alike`). Source: 0.96 to
+    0.98 in docs/performance/models.md."""
+    day_correlation_milli: int = 970
+    """Between two looks of which one is from another day. Source: none; a bundle that has measured it says so."""
+    other_day_ms: int = 28_800_000
+    """From so long after it a look is one of another day: 8 h, the sun has gone round or down."""
     model_correlation_milli: int = 950
     """Between two models' looks at one thing. Source: 0.947 to 0.967 in docs/performance/models.md."""
     candidate_refresh_ms: int = 600_000

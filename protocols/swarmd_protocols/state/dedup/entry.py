@@ -11,6 +11,7 @@ from typing import TypeAlias
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, FEATURES_BYTES, Place, Sighting, SightingKey
+from swarmd_protocols.state.crdt.unsure import NOT_SAID, Alike
 from swarmd_protocols.state.dedup.looks import look_of
 from swarmd_protocols.thumbs.form import NAME_BYTES
 
@@ -43,9 +44,9 @@ PICTURED = 4
 FEATURED = 8
 """Mark of a row that says how its thing looks."""
 UNSURE = 16
-"""Mark of a row whose author is not sure: what it needs follows in two bytes."""
-_NEED_BYTES = 2
-"""A score in thousandths."""
+"""Mark of a row whose author is not sure: what it needs, and how alike looks are, follow in six bytes."""
+_NEED = struct.Struct(">HHH")
+"""The score, and the two correlations of `Sighting.alike`; thousandths."""
 _LINE_BITS = 50
 """Of the second half of a place in a `Spot`: more than `PLACE_MAX` and the offset of a neighbour need, with a sign."""
 
@@ -132,7 +133,7 @@ class Entry:
         values = (
             family.label, family.kind, place_of(self.spot), marks & _MOVING != 0, marks & POSITIONED != 0,
             east, north, (ee, en, nn), score, first, last, reports,
-            packed[_ROW.size : _ROW.size + length], self.beside, self.thumb, self.features, self.need_milli,
+            packed[_ROW.size : _ROW.size + length], self.beside, self.thumb, self.features, self.need_milli, self.alike,
         )  # fmt: skip
         return tuple.__new__(Sighting, values)  # As `Sighting._make`, at half the time.
 
@@ -161,7 +162,7 @@ class Entry:
     def beside(self) -> tuple[tuple[int, int], ...]:
         """See `Sighting.beside`."""
         packed = self.packed
-        begin = self._need_at + (_NEED_BYTES if packed[_MARKS_AT] & UNSURE else 0)
+        begin = self._need_at + (_NEED.size if packed[_MARKS_AT] & UNSURE else 0)
         return () if begin == len(packed) else tuple(_PLACE.iter_unpack(packed[begin:]))
 
     @property
@@ -188,8 +189,12 @@ class Entry:
     @property
     def need_milli(self) -> int:
         """See `Sighting.need_milli`."""
-        begin = self._need_at
-        return int.from_bytes(self.packed[begin : begin + _NEED_BYTES], "big") if self.is_unsure else 0
+        return _NEED.unpack_from(self.packed, self._need_at)[0] if self.is_unsure else 0
+
+    @property
+    def alike(self) -> Alike:
+        """See `Sighting.alike`."""
+        return _NEED.unpack_from(self.packed, self._need_at)[1:] if self.is_unsure else NOT_SAID
 
     @property
     def model(self) -> bytes:
@@ -227,13 +232,13 @@ def entry_of(origin: NodeId, row: Sighting, dot: Dot, group: str) -> Entry:
 def _pack(row: Sighting) -> bytes:
     (
         _, _, _, moving, positioned, east, north, covariance, score, first, last, reports, model, beside, thumb, look,
-        need,
+        need, alike,
     ) = row  # fmt: skip
     marks = positioned * POSITIONED | moving * _MOVING | (PICTURED if thumb else 0) | (FEATURED if look else 0)
     marks |= UNSURE if need > score else 0
     packed = _ROW.pack(east, north, *covariance, first, last, reports, score, marks, len(model)) + model + thumb + look
     if need > score:
-        packed += need.to_bytes(_NEED_BYTES, "big")
+        packed += _NEED.pack(need, *alike)
     return b"".join((packed, *(_PLACE.pack(x, y) for x, y in beside))) if beside else packed
 
 

@@ -34,7 +34,7 @@ from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
 from swarmd_protocols.state.dedup.looks import look_of, order_milli
-from swarmd_protocols.state.dedup.tiers import gives_way, need_after
+from swarmd_protocols.state.dedup.tiers import gives_way, merged, said_after
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
 
@@ -82,7 +82,7 @@ class OwnSightings:
         """A row of an earlier life of this node; what is known already wins field by field."""
         old = self.registers.get(row.key)
         if old is not None:
-            row = _merged(old.row, row)
+            row = merged(old.row, row, self._config)
             self.forget(row.key)
         register = self._add(Register(row, said=row, born_here=False))
         register.beside = dict.fromkeys(row.beside)
@@ -278,6 +278,7 @@ class OwnSightings:
             detection.thumb,
             detection.features,
             detection.need_milli if detection.need_milli > detection.score_milli else 0,
+            detection.alike_milli if detection.need_milli > detection.score_milli else (0, 0),
         )
 
     def _returning(self, row: Sighting, detection: LocalDetection) -> Register | None:
@@ -326,25 +327,26 @@ class OwnSightings:
                 positioned, east, north = True, detection.east_cm, detection.north_cm
                 covariance = detection.covariance_cm2
         # Features are of one look by one model: both change together, or neither.
-        is_surer = detection.score_milli >= row.score_milli
+        said = said_after(row, detection, self._config)
         model, features = row.model, row.features
-        if detection.features and (is_surer or not features):
+        if detection.features and (said.is_surer or not features):
             model, features = detection.model_digest[:8], detection.features
-        elif is_surer:
+        elif said.is_surer:
             model, features = detection.model_digest[:8], features if model == detection.model_digest[:8] else b""
         improved = row._replace(
             positioned=positioned,
             east_cm=east,
             north_cm=north,
             covariance_cm2=covariance,
-            score_milli=max(row.score_milli, detection.score_milli),
+            score_milli=said.score_milli,
             first=min(row.first, stamp),
             # Nothing was seen later than now: an earlier life may have had a wrong clock.
             last=max(row.last if register.frame_ns else 0, stamp),
             model=model,
             thumb=detection.thumb or row.thumb,
             features=features,
-            need_milli=need_after(row, detection.score_milli, detection.need_milli),
+            need_milli=said.need_milli,
+            alike=said.alike,
         )
         if row.kind == LATTICE and self._bucket(row) != self._bucket(improved):
             self._places[self._bucket(row)].remove(row.key)
@@ -393,7 +395,7 @@ class OwnSightings:
         before, after = _trace(said), _trace(row)
         if before * (1000 - config.gain_milli) >= after * 1000 and before != after:
             return True
-        if row.score_milli >= said.score_milli + config.score_step_milli:
+        if max(row.score_milli - said.score_milli, said.need_milli - row.need_milli) >= config.score_step_milli:
             return True
         refresh_ms = config.candidate_refresh_ms if row.need_milli else config.refresh_ms
         if row.last < said.last or ((row.last - said.last) >> 16) >= refresh_ms:
@@ -485,16 +487,3 @@ def fused(members: Sequence[Entry], config: DedupConfig) -> tuple[int, int, tupl
 
 def _trace(row: Sighting) -> int:
     return row.covariance_cm2[0] + row.covariance_cm2[2]
-
-
-def _merged(a: Sighting, b: Sighting) -> Sighting:
-    """Two rows of one register as one: everything only gains."""
-    better = a if (a.positioned, -_trace(a), a.last) >= (b.positioned, -_trace(b), b.last) else b
-    return better._replace(
-        score_milli=max(a.score_milli, b.score_milli),
-        first=min(a.first, b.first),
-        last=max(a.last, b.last),
-        reports=max(a.reports, b.reports),
-        beside=tuple(sorted({*a.beside, *b.beside})[:BESIDE_MAX]),
-        thumb=(a if a.last >= b.last else b).thumb or a.thumb or b.thumb,
-    )
