@@ -10,10 +10,12 @@ from typing import Any
 
 from swarmd.brain.lending_audit import LendingAudit
 from swarmd.worker import words
+from swarmd.worker.lent import kept_answer, source_of
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import WAYS, Address, NodeId, without_zone
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
+from swarmd_protocols.offload.messages import bound_by
 from swarmd_protocols.offload.offload import Offload
 from swarmd_protocols.summary import MemberView
 
@@ -160,15 +162,21 @@ class LendingLink:
         match order:
             case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes):
                 left_ms = max(1, (deadline_ns - time.monotonic_ns()) // _MS)
-                host = self._host_of(borrower) if borrower is not None and lane_bytes else ""
-                if self._say(words.Lend(job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host)):
+                keeper = None if borrower is None or not lane_bytes else self._keeper(borrower, data)
+                is_here = keeper is not None and keeper == self.protocol.node
+                host = "" if is_here else self._host_of(keeper)
+                who = "" if borrower is None else borrower.hex()
+                lend = words.Lend(
+                    job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host, who, is_here
+                )
+                if self._say(lend):
                     self._jobs.add(job)
                 else:
                     self._command(NAME, requests.Ran(job, None))
             case requests.Drop(job):
                 self._jobs.discard(job)
                 self._say(words.Drop(job))
-            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept):
+            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept, proof):
                 asked = self._asked.pop(number, None)
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
@@ -180,7 +188,10 @@ class LendingLink:
                     is_checked = is_check_wanted and lender is not None
                     by = "" if data is None else digest.hex()
                     is_offered = data is None and self._is_offered(digest)
-                    self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered))
+                    far = ("", b"", "")
+                    if lender is not None and data is not None and kept_answer(data) is not None:
+                        far = (lender.hex(), proof, self._host_of(lender))
+                    self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered, *far))
 
     def _tell_lenders(self) -> None:
         """Who lends what, for batches that the worker places by itself."""
@@ -197,7 +208,16 @@ class LendingLink:
         offers = self.protocol.lenders().values()
         return any(not digest or digest.hex() in digests for digests in offers)
 
-    def _host_of(self, node: NodeId) -> str:
+    def _keeper(self, borrower: NodeId, data: bytes) -> NodeId | None:
+        """Who has the input of a request: its borrower, or another lender that has signed so for it; None: nobody."""
+        if (source := source_of(data)) is None:
+            return borrower
+        if source.node == self.protocol.node:
+            return self.protocol.node  # Nothing is connected to, and its own worker knows what it keeps.
+        bound, signature = bound_by(source.proof, borrower, NodeId(source.node), source.digest)
+        return bound.lender if self.protocol.has_said(bound, source.answer, signature) else None
+
+    def _host_of(self, node: NodeId | None) -> str:
         """Where a member is; "": nobody knows.
 
         A record says only its own address, and this device connects to no host because somebody says so: it must be

@@ -154,7 +154,7 @@ class WorkerLink:
                     borrows=self.lending is not None and self._config.lending.borrow,
                     grpc=settings.grpc,
                     lends=self.lending is not None and self._config.lending.lend,
-                    lane=self._config.lending.tensors if self._config.lending.borrow else "",
+                    lane=self._config.lending.tensors if self.lending is not None else "",
                     plan=self._config.lending.plan if self._config.lending.borrow else "",
                     split=self._config.lending.split if self._config.lending.borrow else "",
                     session_key=self._session_key,

@@ -307,8 +307,8 @@ class LendingSection:
     )
     tensors: str = option(
         "",
-        "Address and port, such as `0.0.0.0:7984`, where lenders fetch what is larger than 256 KiB; empty: nothing "
-        "larger leaves this device.",
+        "Address and port, such as `0.0.0.0:7984`, where lenders fetch what is larger than 256 KiB, and of a lender "
+        "the next one what it computed of a model in parts; empty: nothing larger leaves this device.",
     )
     plan: str = option(
         "", "File of plans: which better models are asked where the own one is unsure (`Swarmd-Borrow: unsure`)."

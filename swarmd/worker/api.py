@@ -21,8 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import msgspec
-
 from swarmd import __version__
 from swarmd.worker.answers import JSON, able_named, binary, borrowed, json_answer, late, metadata
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
@@ -37,21 +35,11 @@ from swarmd.worker.elsewhere import (
     json_length,
     keep_ms_of,
 )
+from swarmd.worker.for_others import ForOthers
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.lent import (
-    INFER,
-    INLINE_MAX_BYTES,
-    LANE_MAX_BYTES,
-    METADATA,
-    PAYLOAD_MAX_BYTES,
-    Left,
-    Place,
-    open_request,
-    pack_answer,
-    pack_left,
-)
+from swarmd.worker.lent import INFER, METADATA
 from swarmd.worker.oip import OipError, Question, read_question, write_answer
-from swarmd.worker.residency import SUFFIXES, NotResidentError, Residency, Resident, lane_of
+from swarmd.worker.residency import NotResidentError, Residency, Resident, lane_of
 from swarmd.worker.runner import Ran, Runner, Task
 from swarmd.worker.words import Lend
 from swarmd_models.errors import FrameError, ModelError
@@ -111,7 +99,7 @@ class InferenceApi:
         self.elsewhere: Elsewhere | None = None
         """Has other devices answer; None: this one does not borrow."""
         if borrowing is not None:
-            self.elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind)
+            self.elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind, fetcher)
         self.cascading: Cascading | None = None
         """Walks plans; None: there is none."""
         self.splitting: Splitting | None = None
@@ -120,8 +108,7 @@ class InferenceApi:
         """Batches over the fleet; None: this device does not borrow."""
         self.texting: Texting | None = None
         """Makes texts of language models."""
-        self._shelf = shelf
-        self._fetcher = fetcher
+        self._for_others = ForOthers(self, shelf, fetcher)
         self.batcher = batcher
         self._runner = runner
         self._deadline_ms = deadline_ms
@@ -165,7 +152,7 @@ class InferenceApi:
 
     def counts(self) -> dict[str, int]:
         """Of requests, spot checks and tensors on the lane, by what became of them."""
-        parts = (self.elsewhere, self.cascading, self.splitting, self.fleet, self.texting)
+        parts = (self._for_others, self.elsewhere, self.cascading, self.splitting, self.fleet, self.texting)
         return dict(sum((one.counters for one in parts if one is not None), self.counters.copy()))
 
     def gauges(self) -> dict[str, float]:
@@ -220,59 +207,19 @@ class InferenceApi:
 
     async def lend(self, word: Lend) -> bytes:
         """Answer another device's request, behind all of this one's own; raises `OipError`."""
-        lent = open_request(word.data)
-        try:
-            resident = self.residency.by_digest(word.digest, lent.lane)
-        except NotResidentError as error:
-            self.counters["not_resident"] += 1
-            raise OipError(503, str(error)) from error  # Another lender may have it.
-        name = resident.service.bundle.name + SUFFIXES.get(lent.lane, "")
-        if lent.what == METADATA:
-            row = {**metadata(self.residency, name, resident, lent.lane), "model_version": resident.digest}
-            return pack_answer([msgspec.json.encode(row)], None)
-        if lent.place is None:
-            pieces, json_bytes = await self._lend(word, lent.body, lent.json_bytes, resident, lent.lane, name)
-            return pack_answer(pieces, json_bytes)
-        if lent.place.size_bytes != word.lane_bytes:
-            raise OipError(400, f"a body of {lent.place.size_bytes} bytes, under a ticket's {word.lane_bytes}")
-        if word.is_own:
-            return await self._lend_own(word, lent.place, lent.json_bytes, resident, lent.lane, name)
-        if self._fetcher is None or not word.host:
-            raise OipError(503, "this device fetches no tensors, or knows not from where")
-        try:
-            async with asyncio.timeout(word.left_ms / 1e3), self._fetcher.visit(word.host, lent.place) as visit:
-                body = await visit.fetch()
-                pieces, json_bytes = await self._lend(word, body, lent.json_bytes, resident, lent.lane, name)
-                if sum(map(len, pieces)) <= INLINE_MAX_BYTES:
-                    return pack_answer(pieces, json_bytes)
-                answer = b"".join(pieces)
-                return pack_left(Left(json_bytes, len(answer), await visit.leave(answer)))
-        except TimeoutError as error:
-            raise late() from error
+        return await self._for_others.lend(word)
 
-    async def _lend_own(
-        self, word: Lend, place: Place, json_bytes: int | None, resident: Resident, lane: str, name: str
-    ) -> bytes:
-        """A large request that came back to this device."""
-        assert self._shelf is not None
-        pieces, length = await self._lend(word, self._shelf.own(place), json_bytes, resident, lane, name)
-        answer = b"".join(pieces)
-        return pack_left(Left(length, len(answer), await self._shelf.keep(place, answer)))
-
-    async def _lend(
-        self, word: Lend, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str, name: str
-    ) -> tuple[list[bytes], int | None]:
-        question = self._read(body, json_bytes, resident, lane)
+    async def run_lent(self, word: Lend, question: Question, resident: Resident, lane: str, size_bytes: int) -> Tensors:
+        """Have a model run for another device, or again for this one; raises `OipError`."""
         run = resident.service.steps(lane, question.inputs)
         if run.units > word.units:
             self.counters["malformed"] += 1
             raise OipError(400, f"a borrowed request has {run.units} items and says {word.units}")
         deadline_ns = time.monotonic_ns() + word.left_ms * 1_000_000
         priority = _PRIORITIES[question.priority] if word.is_own else LENT
-        most_bytes = LANE_MAX_BYTES if word.lane_bytes else PAYLOAD_MAX_BYTES
-        outcome = await self._run(name, question, run, resident, lane, len(body), priority, deadline_ns, most_bytes)
+        outputs = await self.run_steps(resident, lane, run, size_bytes, priority, deadline_ns)
         self.counters["lent"] += not word.is_own
-        return outcome
+        return outputs
 
     async def _borrow_unknown(
         self, call: Call, name: str, version: str, rest: list[str], able: tuple[str, int]
@@ -338,7 +285,7 @@ class InferenceApi:
                 if elsewhere is None:
                     raise
         json_bytes = json_length(call)
-        question = self._read(call.body, json_bytes, resident, lane)
+        question = self.read(call.body, json_bytes, resident, lane)
         self._judge_place(call, question.priority)
         units = self._units(resident.service.steps(lane, question.inputs))
         left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
@@ -355,7 +302,7 @@ class InferenceApi:
     # --- Inference ----------------------------------------------------------------------------------------------
 
     async def _infer(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
-        question = self._read(call.body, json_length(call), resident, lane)
+        question = self.read(call.body, json_length(call), resident, lane)
         self._judge_place(call, question.priority)
         run = resident.service.steps(lane, question.inputs)
         self._units(run)
@@ -366,7 +313,8 @@ class InferenceApi:
         self.counters["answered"] += 1
         return Answer(200, pieces, (JSON,) if json_bytes is None else binary(json_bytes))
 
-    def _read(self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str) -> Question:
+    def read(self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str) -> Question:
+        """Read a request for a model that is here; raises `OipError`."""
         service = resident.service
         try:
             return read_question(body, json_bytes, service.inputs(lane), service.outputs(lane))
@@ -396,7 +344,6 @@ class InferenceApi:
         size_bytes: int,
         priority: int,
         deadline_ns: int,
-        most_bytes: int | None = None,
     ) -> tuple[list[bytes], int | None]:
         began_ns = time.monotonic_ns()
         outputs = await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns))
@@ -404,7 +351,7 @@ class InferenceApi:
             "model_name": name, "model_version": resident.digest, "id": question.id,
             "parameters": {"took_us": (time.monotonic_ns() - began_ns) // 1000},
         }  # fmt: skip
-        return write_answer(head, outputs, question.wanted, most_bytes)
+        return write_answer(head, outputs, question.wanted)
 
     def _admit(
         self, run: Run, resident: Resident, lane: str, size_bytes: int, priority: int, deadline_ns: int

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from swarmd.worker import words
 from swarmd.worker.http_server import Call
-from swarmd.worker.lent import TOKEN_AT, Place
+from swarmd.worker.lent import Place
 from swarmd.worker.oip import OipError
 
 BORROW_HEADER = "swarmd-borrow"
@@ -160,7 +160,7 @@ class Borrowing:
         self._numbers += 1
         number = self._numbers
         answer = self._open[number] = asyncio.get_running_loop().create_future()
-        laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, TOKEN_AT)
+        laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, place.token_at)
         word = words.Borrow(
             number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
             may_check,

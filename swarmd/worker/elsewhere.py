@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,21 @@ from swarmd.worker.lent import (
     METADATA,
     PAYLOAD_MAX_BYTES,
     REQUEST_HEAD_BYTES,
+    TOKEN_AT,
+    WHO_BYTES,
+    Kept,
     Place,
+    Source,
     complaint_of,
+    handed_token_at,
     is_body,
+    kept_answer,
     left_answer,
     open_answer,
+    pack_handed,
     pack_place,
     pack_request,
+    token_of,
 )
 from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, read_answer, write_answer
 from swarmd.worker.residency import Residency, Resident
@@ -37,7 +45,7 @@ from swarmd.worker.words import Borrowed
 from swarmd_models.service import DETECT, Tensors
 
 if TYPE_CHECKING:
-    from swarmd.worker.lane import Shelf
+    from swarmd.worker.lane import Fetcher, Shelf
 
 UNITS_MAX = 64
 """Items in one request: what one batch may have."""
@@ -47,6 +55,8 @@ _TRIES = 6
 """Times that one request is sent out whose answers are not what was signed: four of these end a lender's trust."""
 _UNMEASURED_NS = 100_000_000
 """What a model is taken to need that has not run yet."""
+_HERE = bytes(WHO_BYTES)
+"""Whose token this device shows for what it had a lender keep: no lender's id begins so."""
 _HEAD_BYTES = 4096
 """What stands beside the outputs in an answer, at most."""
 
@@ -61,6 +71,22 @@ class Own:
     units: int
     is_busy: bool
     """Its queue has just refused the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """What a lender has computed and keeps for the next one."""
+
+    kept: Kept
+    source: Source
+    key: bytes
+    """What tokens for it are made with."""
+    host: str
+    """Where its lender is; "": nobody knows."""
+    lender: str
+    """Its name."""
+    number: int
+    """Of the request that it answered, for `Elsewhere.judge`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +110,10 @@ class Errand:
     """The node that is to answer, hexadecimal; "": whichever is found."""
     is_patient: bool = True
     """It goes out again after a pause where all lenders are busy; else there is something better to do."""
+    keep_key: bytes = b""
+    """The lender may keep what comes out for who has a token made with it; empty: it comes here."""
+    far: Far | None = None
+    """The input lies there instead of in `body`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +127,8 @@ class Found:
     digest: str = ""
     """Of the bundle that has."""
     is_kept: bool = False
+    far: Far | None = None
+    """Where the answer lies that is not in `body`."""
 
 
 def errand_of(
@@ -146,6 +178,7 @@ class Elsewhere:
         batcher: Batcher,
         residency: Residency,
         run: Callable[[Own, int], Awaitable[Tensors]],
+        fetcher: "Fetcher | None" = None,
     ) -> None:
         """Put the parts together.
 
@@ -155,7 +188,9 @@ class Elsewhere:
             batcher: Knows the own model's times.
             residency: Keeps a bundle while an answer is held against it.
             run: Has the own model answer, behind all other work, by a moment of the monotonic clock.
+            fetcher: Fetches what lenders keep; None: nothing.
         """
+        self._fetcher = fetcher
         self._borrowing = borrowing
         self._shelf = shelf
         self._batcher = batcher
@@ -165,9 +200,8 @@ class Elsewhere:
 
     @property
     def counters(self) -> Counter[str]:
-        """Of spot checks, of requests that went out again, and of the shelf."""
-        counters = self._checks.counters + self._borrowing.counters
-        return counters + (Counter() if self._shelf is None else self._shelf.counters)
+        """Of spot checks, and of requests that went out again."""
+        return self._checks.counters + self._borrowing.counters
 
     def may_travel(self, body: bytes | bytearray) -> bool:
         """Whether a body is small enough, or there is a way for large ones."""
@@ -183,18 +217,52 @@ class Elsewhere:
             own: What this device could answer itself.
             is_sound: Whether an answer can be used; one of a lender's that cannot counts against it.
         """
+        if question.far is not None:
+            return await self._ask_handed(question, question.far, own, is_sound)
         body, shelf = question.body, self._shelf
         is_by_lane = question.by_lane and shelf is not None and shelf.is_open
         most_bytes = INLINE_MAX_BYTES if is_by_lane else PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
         if shelf is None or len(body) <= most_bytes:
-            data = pack_request(question.what, question.lane, question.json_bytes, body)
+            data = pack_request(question.what, question.lane, question.json_bytes, body, question.keep_key)
             return await self._ask(question, data, None, own, is_sound)
         if not shelf.is_open:
             raise OipError(503, "lending.tensors does not listen just now: another program has its port")
         digest = await asyncio.to_thread(lambda: sha256(body).digest())
         with shelf.lay_out(body, digest) as place:
-            data = pack_place(question.lane, question.json_bytes, place)
-            return await self._ask(question, data, place, own, is_sound)
+            data = pack_place(question.lane, question.json_bytes, place, question.keep_key)
+            told = replace(place, token_at=TOKEN_AT + len(question.keep_key))
+            return await self._ask(question, data, told, own, is_sound)
+
+    async def _ask_handed(
+        self, question: Errand, far: Far, own: Own | None, is_sound: Callable[[Found], bool]
+    ) -> Found:
+        kept, key = far.kept, question.keep_key
+        data = pack_handed(question.lane, kept, far.source, key)
+        # The brain puts the token of whom it asks where sixteen noughts are.
+        place = Place(
+            kept.port, kept.curve_key, bytes(16), kept.size_bytes, kept.sha256, far.key, handed_token_at(key)
+        )  # fmt: skip
+        return await self._ask(question, data, place, own, is_sound)
+
+    async def bring(self, far: Far) -> bytes:
+        """What a lender keeps, fetched here; raises `OipError`. One that gives something else has answered wrong."""
+        if self._fetcher is None or not far.host:
+            raise OipError(503, "this device fetches no tensors, or knows not from where")
+        from swarmd.worker.lane import HANDED_STALL_S, OtherBytesError
+
+        kept = far.kept
+        token = token_of(far.key, _HERE)
+        place = Place(kept.port, kept.curve_key, token, kept.size_bytes, kept.sha256)
+        try:
+            async with self._fetcher.visit(far.host, place, HANDED_STALL_S) as visit:
+                return bytes(await visit.fetch())
+        except OtherBytesError:
+            self.judge(far.number, False)
+            raise
+
+    def judge(self, number: int, is_right: bool) -> None:
+        """Whether what came for a request was right."""
+        self._borrowing.judge(number, is_right)
 
     async def _ask(
         self, question: Errand, data: bytes, place: Place | None, own: Own | None, is_sound: Callable[[Found], bool]
@@ -234,10 +302,17 @@ class Elsewhere:
         """What an answer holds; None: not what its lender signed."""
         assert borrowed.data is not None
         digest = borrowed.digest or question.digest
+        kept = kept_answer(borrowed.data)
+        if kept is not None:
+            if not (question.keep_key and borrowed.lender and borrowed.proof):
+                return None
+            source = Source(bytes.fromhex(borrowed.node), bytes.fromhex(digest), borrowed.proof, borrowed.data)
+            far = Far(kept, source, question.keep_key, borrowed.host, borrowed.lender, borrowed.number)
+            return Found(b"", None, borrowed.lender, digest, far=far)
         left = left_answer(borrowed.data)
         if left is None:
             return Found(*open_answer(borrowed.data), borrowed.lender, digest, borrowed.is_kept)
-        if place is None or self._shelf is None:
+        if place is None or self._shelf is None or question.far is not None:
             return None
         body = await self._shelf.take(place, left.size_bytes, left.sha256)
         if body is None or not is_body(bytes.fromhex(digest), body, left.json_bytes):

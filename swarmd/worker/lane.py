@@ -17,6 +17,8 @@
   host that the borrower's sealed frames come from and its record names; only the port is the borrower's word.
 - What is fetched or left counts only with its size and SHA-256, which the brains carry: the borrower's under its
   ticket, the lender's under its signature.
+- A lender whose owner lets it listen keeps what it computed for the lender of the next part (`outbox.py`), which
+  fetches it in the same way; nothing can be left there.
 - Bounded: a frame by `MAXMSGSIZE` (ZeroMQ hangs up on who sends more), frames of one message and what waits in the
   socket by `GROWTH_MAX_BYTES`, a body and an answer by what a request may have, all bodies and all answers by
   `TOTAL_MAX_BYTES`, one device's by half of that, and a silence by `STALL_S`.
@@ -33,6 +35,7 @@ import asyncio
 import contextlib
 import secrets
 import struct
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,8 +48,9 @@ from zmq.utils import z85
 
 from swarmd.errors import TransportError
 from swarmd.transports.address import format_address, is_ipv6, parse_address
-from swarmd.worker.lent import WHO_BYTES, Place, token_of
+from swarmd.worker.lent import WHO_BYTES, Kept, Place, token_of
 from swarmd.worker.oip import OipError
+from swarmd.worker.outbox import Outbox
 
 CHUNK_BYTES = 256 << 10
 WINDOW = 8
@@ -55,6 +59,8 @@ TOTAL_MAX_BYTES = 64 << 20
 """Of all bodies that are fetched, or answers that are left, at once."""
 STALL_S = 5.0
 """Seconds without a chunk after which a transfer is given up: at 1 Mbit/s one takes two."""
+HANDED_STALL_S = 2.0
+"""The same of what another lender keeps: the borrower has another way, and waits for it."""
 GROWTH_MAX_BYTES = 64 << 20
 """By which the process may grow while the lane listens, beyond what it holds on purpose: a lender can send a message of
 many frames, which ZeroMQ keeps until its last; then the socket is thrown away with all that it holds."""
@@ -70,6 +76,10 @@ _TOKEN, _KEY = 16, 32
 _GET = struct.Struct("<c16sQ")
 _PUT = struct.Struct("<c16s32sQQ")
 _HEAD = struct.Struct("<16sQ")
+
+
+class OtherBytesError(OipError):
+    """What was fetched has another SHA-256 than who laid it out has said."""
 
 
 @dataclass(slots=True)
@@ -113,6 +123,8 @@ class Shelf:
         self._tasks: list[asyncio.Task[None]] = []
         self._address = ("", 0)
         self._floor_bytes = 0
+        self.outbox = Outbox(CHUNK_BYTES)
+        """What this device computed for others, and their next lenders fetch."""
         self.counters: Counter[str] = Counter()
         """lane_unknown: words with no living token; lane_refused: answers that are too large or too many; lane_reset:
         sockets thrown away with what they held; lane_unbound: tries in vain to listen again after that."""
@@ -156,7 +168,7 @@ class Shelf:
             digest: Its SHA-256.
         """
         token, key = secrets.token_bytes(_TOKEN), secrets.token_bytes(_KEY)
-        if not self._laid:
+        if not (self._laid or self.outbox.held_bytes):
             self._floor_bytes = _resident_bytes()
         laid = self._laid[token] = _Laid(memoryview(body), key)
         try:
@@ -179,6 +191,26 @@ class Shelf:
         if (laid := self._laid.get(place.token)) is not None:
             laid.answers[_OWN] = _Answer((b"", digest), len(answer), bytearray(answer))
         return digest
+
+    async def keep_for(
+        self, borrower: str, key: bytes, body: bytes, json_bytes: int | None, until_ns: int, took_us: int
+    ) -> Kept | None:
+        """Keep what was computed for a borrower until its next lender has come; None: there is no room, or no port.
+
+        Args:
+            borrower: Who.
+            key: What tokens for it are made with.
+            body: A question to the next part.
+            json_bytes: Of its JSON part.
+            until_ns: The request's deadline, monotonic.
+            took_us: What the answer took.
+        """
+        digest = await asyncio.to_thread(_sha256, body)
+        if not (self._laid or self.outbox.held_bytes):
+            self._floor_bytes = _resident_bytes()
+        if not self.is_open or not self.outbox.keep(borrower, key, body, until_ns, time.monotonic_ns()):
+            return None
+        return Kept(json_bytes, took_us, self._address[1], z85.decode(self._public), len(body), digest)
 
     async def take(self, place: Place, size_bytes: int, digest: bytes) -> bytes | None:
         """The answer with this SHA-256 that a lender left; None: there is none, and what else was left is thrown away.
@@ -230,9 +262,11 @@ class Shelf:
         if kind == b"G" and len(word) == _GET.size:
             _, token, offset = _GET.unpack(word)
             known = self._find(token)
-            self.counters["lane_unknown"] += known is None
-            found = b"" if known is None else known[0].body[offset : offset + CHUNK_BYTES].tobytes()
-            return _HEAD.pack(token, offset) + found
+            if known is None:
+                found = self.outbox.read(token, sender, offset, time.monotonic_ns())
+                self.counters["lane_unknown"] += found is None
+                return _HEAD.pack(token, offset) + (found or b"")
+            return _HEAD.pack(token, offset) + known[0].body[offset : offset + CHUNK_BYTES].tobytes()
         if kind == b"P" and len(word) >= _PUT.size:
             _, token, digest, size_bytes, offset = _PUT.unpack_from(word)
             known = self._find(token)
@@ -282,9 +316,10 @@ class Shelf:
             if not self.is_open:
                 self._listen_again()
                 continue
-            if not self._laid:
+            self.outbox.expire(time.monotonic_ns())
+            if not (self._laid or self.outbox.held_bytes):
                 continue
-            bodies = sum(len(laid.body) for laid in self._laid.values())
+            bodies = sum(len(laid.body) for laid in self._laid.values()) + self.outbox.held_bytes
             meant_bytes = _COPIES * (self._elsewhere_bytes() + self.held_bytes + bodies)
             if _resident_bytes() - self._floor_bytes - meant_bytes <= GROWTH_MAX_BYTES:
                 continue
@@ -294,6 +329,7 @@ class Shelf:
         self.counters["lane_reset"] += 1
         for laid in self._laid.values():
             laid.answers.clear()
+        self.outbox.clear()
         serving = self._tasks.pop(0)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
@@ -337,8 +373,14 @@ class Fetcher:
         self._context.destroy(linger=0)
 
     @contextlib.asynccontextmanager
-    async def visit(self, host: str, place: Place) -> "AsyncIterator[Visit]":
-        """A connection to a borrower's shelf; raises `OipError` (503) where it is too much for this device."""
+    async def visit(self, host: str, place: Place, stall_s: float | None = None) -> "AsyncIterator[Visit]":
+        """A connection to a borrower's shelf, or a lender's; raises `OipError` where it is too much here (503, 413).
+
+        Args:
+            host: Where it listens.
+            place: What is fetched there.
+            stall_s: Seconds of silence after which it is given up; None: `STALL_S`.
+        """
         size_bytes = place.size_bytes
         if size_bytes > self._max_bytes:
             raise OipError(413, f"the request has {size_bytes} bytes; at most {self._max_bytes} are taken")
@@ -354,7 +396,7 @@ class Fetcher:
         self._held[host] += size_bytes
         try:
             sock.connect(f"tcp://{format_address(host, place.port)}")
-            yield Visit(sock, place, self._max_bytes)
+            yield Visit(sock, place, self._max_bytes, STALL_S if stall_s is None else stall_s)
         except zmq.ZMQError as error:
             raise OipError(503, f"the borrower's tensors cannot be reached: {error.strerror}") from error
         finally:
@@ -367,8 +409,9 @@ class Fetcher:
 class Visit:
     """One connection of a lender's."""
 
-    def __init__(self, sock: zmq.asyncio.Socket, place: Place, max_bytes: int) -> None:
+    def __init__(self, sock: zmq.asyncio.Socket, place: Place, max_bytes: int, stall_s: float) -> None:
         """Use `Fetcher.visit`."""
+        self._stall_s = stall_s
         self._socket = sock
         self._place = place
         self._max_bytes = max_bytes
@@ -387,7 +430,7 @@ class Visit:
                 raise OipError(503, "the borrower waits no more, or its tensors are not what it said")
             body += memoryview(word)[_HEAD.size :]
         if await asyncio.to_thread(_sha256, body) != place.sha256:
-            raise OipError(503, "the borrower's tensors are not what it said")
+            raise OtherBytesError(503, "the borrower's tensors are not what it said")
         return body
 
     async def leave(self, answer: bytes) -> bytes:
@@ -408,14 +451,14 @@ class Visit:
 
     async def _say(self, word: bytes) -> None:
         try:
-            async with asyncio.timeout(STALL_S):
+            async with asyncio.timeout(self._stall_s):
                 await self._socket.send(word)
         except TimeoutError as error:
             raise OipError(503, "the borrower's tensors cannot be reached") from error
 
     async def _hear(self, offset: int) -> bytes:
         try:
-            async with asyncio.timeout(STALL_S):
+            async with asyncio.timeout(self._stall_s):
                 parts = await self._socket.recv_multipart()
         except TimeoutError as error:
             raise OipError(503, "the borrower's tensors do not come") from error

@@ -1,9 +1,13 @@
 """How a request of the Open Inference Protocol travels to another device's worker, and its answer back.
 
 ```
- request  | what u8 | lane u8 | length of the JSON part u32 | the body as its sender sent it |
+ request  | what u8 | lane u8 | length of the JSON part u32 | [key 32] | the body as its sender sent it |
  answer   | length of the JSON part u32 | the body as it goes back |
 ```
+
+With `KEEP` in `what` the lender may keep what comes out for the lender of the next part (`outbox.py`), whose token is
+made with the key; it then answers with a place. A request with `HANDED` carries such a place instead of a body, and by
+whom and for which request it was signed: the lender connects only where another lender has said that it listens.
 
 Little endian; a length of 0xFFFFFFFF: the whole body is JSON. The bundle stands beside it, by its digest. The device
 that answers reads the body with the same reader and bounds as one that came over its own loopback.
@@ -20,8 +24,14 @@ import msgspec
 from swarmd.worker.oip import OipError
 from swarmd_models.service import DETECT, GRAPH, TEXT
 
-METADATA, INFER, FETCH = 0, 1, 2
-"""What is asked."""
+METADATA, INFER, FETCH, HANDED = 0, 1, 2, 3
+"""What is asked; the last two are inferences whose input lies with the borrower, or with another lender."""
+KEEP = 0x80
+"""Added to it: what comes out may be kept for another lender."""
+KEY_BYTES = 32
+"""Of what tokens for it are made with."""
+KEEP_LEAST_BYTES = 4 << 10
+"""Of what is kept: below, a place, its proof and a connection cost what the tensor does."""
 PAYLOAD_MAX_BYTES = 256 << 10
 """`swarmd_protocols.offload.messages.PAYLOAD_MAX_BYTES`: the worker does without the protocols."""
 INLINE_MAX_BYTES = 16 << 10
@@ -35,7 +45,11 @@ _LEFT = 0xFFFFFFFE
 _LANES = (GRAPH, DETECT, TEXT)
 _REQUEST = struct.Struct("<BBI")
 REQUEST_HEAD_BYTES = _REQUEST.size
+_KEPT = 0xFFFFFFFD
+"""In place of a length: the lender keeps it."""
 _ANSWER = struct.Struct("<I")
+_KEPT_ANSWER = struct.Struct("<IIIH32sQ32s")
+_HANDED = struct.Struct("<16s16s32s104s")
 _PLACE = struct.Struct("<H32s16sQ32s")
 TOKEN_AT = _REQUEST.size + struct.calcsize("<H32s")
 """Where in a request whose body is to be fetched the token stands."""
@@ -56,6 +70,8 @@ class Place:
     sha256: bytes
     lane_key: bytes = b""
     """What lenders' tokens are made with; it does not travel."""
+    token_at: int = TOKEN_AT
+    """Where in the request the token stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,33 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer that its lender keeps: a question for the next part."""
+
+    json_bytes: int | None
+    took_us: int
+    """By the lender's word."""
+    port: int
+    curve_key: bytes
+    size_bytes: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a handed input lies, and who says so."""
+
+    node: bytes
+    """The lender that keeps it."""
+    digest: bytes
+    """Of the bundle that it came of."""
+    proof: bytes
+    """`swarmd_protocols.offload.messages.proof_of` its answer."""
+    answer: bytes
+    """That answer, a `Kept`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lent:
     """A request of another device's program."""
 
@@ -77,6 +120,10 @@ class Lent:
     body: bytes
     place: Place | None = None
     """Where the body lies that is not here."""
+    keep_key: bytes = b""
+    """What comes out may be kept for who has a token made with it; empty: it goes back."""
+    is_handed: bool = False
+    """The body lies with another lender."""
 
 
 def token_of(key: bytes, who: bytes) -> bytes:
@@ -89,15 +136,42 @@ def token_of(key: bytes, who: bytes) -> bytes:
     return who + blake2b(who, key=key, digest_size=8, person=b"swarmd-lane").digest()
 
 
-def pack_place(lane: str, json_bytes: int | None, place: Place) -> bytes:
+def _head(what: int, lane: str, json_bytes: int | None, keep_key: bytes) -> bytes:
+    kind = what | KEEP if keep_key else what
+    return _REQUEST.pack(kind, _LANES.index(lane), _ALL_JSON if json_bytes is None else json_bytes) + keep_key
+
+
+def pack_place(lane: str, json_bytes: int | None, place: Place, keep_key: bytes = b"") -> bytes:
     """An inference whose body is to be fetched, as it travels."""
-    head = _REQUEST.pack(FETCH, _LANES.index(lane), _ALL_JSON if json_bytes is None else json_bytes)
+    head = _head(FETCH, lane, json_bytes, keep_key)
     return head + _PLACE.pack(place.port, place.key, place.token, place.size_bytes, place.sha256)
 
 
-def pack_request(what: int, lane: str, json_bytes: int | None, body: bytes | bytearray) -> bytes:
+def pack_handed(lane: str, kept: Kept, source: Source, keep_key: bytes = b"") -> bytes:
+    """An inference whose body another lender keeps, as it travels; the token stands at `handed_token_at`."""
+    head = _head(HANDED, lane, kept.json_bytes, keep_key)
+    return head + _HANDED.pack(bytes(16), source.node, source.digest, source.proof) + source.answer
+
+
+def handed_token_at(keep_key: bytes) -> int:
+    """Where in what `pack_handed` gives the token stands."""
+    return _REQUEST.size + len(keep_key)
+
+
+def source_of(data: bytes) -> Source | None:
+    """Where the input of a request lies, by its borrower's word; None: not with another lender. It never raises."""
+    if len(data) < _REQUEST.size or data[0] & ~KEEP != HANDED:
+        return None
+    at = _REQUEST.size + (KEY_BYTES if data[0] & KEEP else 0)
+    if len(data) != at + _HANDED.size + _KEPT_ANSWER.size:
+        return None
+    _, node, digest, proof = _HANDED.unpack_from(data, at)
+    return Source(node, digest, proof, data[at + _HANDED.size :])
+
+
+def pack_request(what: int, lane: str, json_bytes: int | None, body: bytes | bytearray, keep_key: bytes = b"") -> bytes:
     """As it travels; raises `OipError` (413) for one that is too large to travel."""
-    head = _REQUEST.pack(what, _LANES.index(lane), _ALL_JSON if json_bytes is None else json_bytes)
+    head = _head(what, lane, json_bytes, keep_key)
     if len(head) + len(body) > PAYLOAD_MAX_BYTES:
         raise OipError(413, f"the request has {len(body)} bytes; at most {PAYLOAD_MAX_BYTES} go to another device")
     return head + bytes(body)
@@ -107,15 +181,25 @@ def open_request(data: bytes) -> Lent:
     """Read what a borrower sent; raises `OipError`."""
     if len(data) < _REQUEST.size:
         raise OipError(400, "a borrowed request without its head")
-    what, lane, length = _REQUEST.unpack_from(data)
-    if what not in (METADATA, INFER, FETCH) or lane >= len(_LANES):
+    kind, lane, length = _REQUEST.unpack_from(data)
+    what, at = kind & ~KEEP, _REQUEST.size + (KEY_BYTES if kind & KEEP else 0)
+    if what not in (METADATA, INFER, FETCH, HANDED) or kind == METADATA | KEEP or lane >= len(_LANES):
         raise OipError(400, "a borrowed request of no known kind")
-    json_bytes, rest = None if length == _ALL_JSON else length, data[_REQUEST.size :]
+    key, json_bytes, rest = data[_REQUEST.size : at], None if length == _ALL_JSON else length, data[at:]
+    if len(data) < at:
+        raise OipError(400, "a borrowed request without the key of what is to be kept")
+    if what == HANDED:
+        source = source_of(data)
+        kept = None if source is None else kept_answer(source.answer)
+        if kept is None or kept.json_bytes != json_bytes:
+            raise OipError(400, "a borrowed request that does not say where its body lies")
+        place = Place(kept.port, kept.curve_key, rest[:16], kept.size_bytes, kept.sha256)
+        return Lent(INFER, _LANES[lane], json_bytes, b"", place, key, is_handed=True)
     if what != FETCH:
-        return Lent(what, _LANES[lane], json_bytes, rest)
+        return Lent(what, _LANES[lane], json_bytes, rest, keep_key=key)
     if len(rest) != _PLACE.size:
         raise OipError(400, "a borrowed request that does not say where its body lies")
-    return Lent(INFER, _LANES[lane], json_bytes, b"", Place(*_PLACE.unpack(rest)))
+    return Lent(INFER, _LANES[lane], json_bytes, b"", Place(*_PLACE.unpack(rest)), key)
 
 
 def pack_answer(pieces: Sequence[bytes], json_bytes: int | None) -> bytes:
@@ -138,6 +222,21 @@ def left_answer(data: bytes) -> Left | None:
         return None
     _, length, size_bytes, digest = _LEFT_ANSWER.unpack(data)
     return Left(None if length == _ALL_JSON else length, size_bytes, digest)
+
+
+def pack_kept(kept: Kept) -> bytes:
+    """What travels back of an answer that its lender keeps."""
+    length = _ALL_JSON if kept.json_bytes is None else kept.json_bytes
+    took_us = min(max(0, kept.took_us), 0xFFFFFFFF)
+    return _KEPT_ANSWER.pack(_KEPT, length, took_us, kept.port, kept.curve_key, kept.size_bytes, kept.sha256)
+
+
+def kept_answer(data: bytes) -> Kept | None:
+    """Where an answer lies that its lender keeps; None: it is there, or was left here."""
+    if len(data) != _KEPT_ANSWER.size or _ANSWER.unpack_from(data) != (_KEPT,):
+        return None
+    _, length, took_us, port, key, size_bytes, digest = _KEPT_ANSWER.unpack(data)
+    return Kept(None if length == _ALL_JSON else length, took_us, port, key, size_bytes, digest)
 
 
 def open_answer(data: bytes) -> tuple[bytes, int | None]:
@@ -192,6 +291,8 @@ def is_answer(digest: bytes, data: bytes) -> bool:
         return False
     if (left := left_answer(data)) is not None:
         return left.size_bytes <= LANE_MAX_BYTES  # The worker judges it.
+    if (kept := kept_answer(data)) is not None:
+        return kept.size_bytes <= LANE_MAX_BYTES
     return is_body(digest, *open_answer(data))
 
 

@@ -74,11 +74,11 @@ class WorkerProcess:
         self._borrowing = Borrowing(self._say) if config.borrows else None
         self._shelf: Shelf | None = None
         self._fetcher: Fetcher | None = None
-        if config.lane or config.lends:
+        if config.lane or config.lends or config.split:
             from swarmd.worker import lane
 
             self._shelf = lane.Shelf(config.max_request_bytes, self._bodies_bytes) if config.lane else None
-            self._fetcher = lane.Fetcher(config.max_request_bytes) if config.lends else None
+            self._fetcher = lane.Fetcher(config.max_request_bytes) if config.lends or config.split else None
         self._api = InferenceApi(
             Batcher(batching), self._runner, config.deadline_ms, self._borrowing, self._shelf, self._fetcher
         )

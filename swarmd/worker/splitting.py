@@ -10,8 +10,15 @@ from measured times; which lender runs a lent part, by the dispatcher, from thei
 any request does, packed (`coding.py`), from worker to worker where there is a lane, and is the whole's to the bit: a
 part computes what the whole does. What comes back counts only with the names, types and shapes that the file says, and
 with finite numbers; a lender that answers otherwise is held to have answered wrong, and another is asked.
+
+Between two lent parts of which this device has neither, the tensor goes on by itself: the first lender keeps it, and
+says where under its signature; the second fetches it there (`outbox.py`), in half of the time that is left. Where it
+does not arrive, this device fetches it, or has it computed again from what it still holds, and for a while all tensors
+come here first, as those always do of a device that has the part itself and could hold them against its own.
 """
 
+import asyncio
+import secrets
 import time
 import tomllib
 from collections import Counter
@@ -25,9 +32,10 @@ import numpy as np
 
 from swarmd.worker.answers import JSON, LENDER_HEADER, PARTS_HEADER, binary, json_answer, late
 from swarmd.worker.batcher import Batcher
-from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Found, Own, json_length
+from swarmd.worker.borrowing import NobodyError
+from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Far, Found, Own, json_length
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.lent import INFER
+from swarmd.worker.lent import INFER, KEY_BYTES
 from swarmd.worker.oip import (
     DATATYPES,
     OipError,
@@ -178,7 +186,9 @@ class Splitting:
         self._deadline_ms = deadline_ms
         self._shards = {digest: Shards(split.parts) for digest, split in splits.items()}
         self.counters: Counter[str] = Counter()
-        """Parts by what became of them: split_own, split_lent, split_failed; walks: split_walks, split_unanswered."""
+        """Parts by what became of them: split_own, split_lent, split_failed; walks: split_walks, split_unanswered;
+        tensors: split_handed (they went from lender to lender), split_unhanded (they did not arrive so), split_brought
+        (of these, fetched here); split_bytes: of lent parts, what went out from here and came in."""
 
     async def handle(
         self, call: Call, name: str, version: str, rest: list[str], priorities: Mapping[int, int]
@@ -263,19 +273,31 @@ class _Walker:
         if units > UNITS_MAX:
             raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
         shards = self._all._shards[self._split.digest]
-        walk = Walk(shards, self._until_ns)
+        walk, far, held_at = Walk(shards, self._until_ns), None, 0
         while (step := walk.next_step(self._own_ns(units), time.monotonic_ns())) is not None:
             try:
-                held = await (self._here(step, held) if step.is_own else self._there(shards, step, held, walk.failures))
+                if far is not None and step.is_own:
+                    held, far, held_at = await self._bring(far, step.part.begin, units), None, step.part.begin
+                if step.is_own:
+                    held = await self._here(step, held)
+                else:
+                    found = await self._there(shards, step, units, far or held, walk)
+                    held, far = (held, found) if isinstance(found, Far) else (found, None)
             except OipError as error:
+                # A part that nobody offers says nothing of the way on which what is held would have gone there.
+                if far is not None and not (isinstance(error, NobodyError) and not error.may_retry):
+                    held, held_at = await self._recover(shards, walk, far, (held, held_at), units)
+                    far = None
+                    continue
                 if error.status == 400:
                     raise
                 self._all.counters["split_failed"] += 1
                 walk.on_failed(step, time.monotonic_ns())
                 continue
             walk.on_done(step)
+            held_at = held_at if far is not None else step.part.end
             self.parts.append(step.part.digest.hex())
-        if walk.is_through:
+        if walk.is_through and far is None:
             return held
         if time.monotonic_ns() >= self._until_ns:
             raise late()
@@ -306,22 +328,29 @@ class _Walker:
         self._all.counters["split_own"] += 1
         return found
 
-    async def _there(self, shards: Shards, step: Step, held: Tensors, failures: int) -> Tensors:
+    async def _there(self, shards: Shards, step: Step, units: int, held: Tensors | Far, walk: Walk) -> Tensors | Far:
+        """What a lender makes of what is held, here or at another lender; it may keep it for the next."""
+        counters, part = self._all.counters, step.part
         began_ns = time.monotonic_ns()
         left_ms = (step.until_ns - began_ns) // 1_000_000
+        far = held if isinstance(held, Far) else None
+        body, json_bytes = b"", 0
+        if isinstance(held, Far):
+            left_ms //= 2  # The rest is for the other way.
+        else:
+            body, json_bytes = write_question(held, left_ms * 1000)
         if left_ms < 1:
             raise late()
-        part, digest = step.part, step.part.digest.hex()
-        (first,) = held.values()
-        units = len(first)
-        body, json_bytes = write_question(held, left_ms * 1000)
         resident, own = self._resident(part), None
-        if resident is not None:
+        if resident is not None and not isinstance(held, Far):
             wanted = tuple(Wanted(port.name, True) for port in self._split.ports[part.end])
             own = Own(resident, GRAPH, Question("", held, wanted, 0, 0), units, False)
+        may_keep = step.goes_on and resident is None and shards.may_hand_on(began_ns) and self._has_none(part.end)
         outputs: dict[str, Any] = {}
 
         def is_sound(found: Found) -> bool:
+            if found.far is not None:
+                return 0 < found.far.kept.size_bytes <= _SIZE_MAX_BYTES
             try:
                 outputs.update(_judged(read_answer(found.body, found.json_bytes), self._split.ports[part.end], units))
             except OipError:
@@ -329,26 +358,69 @@ class _Walker:
             return True
 
         errand = Errand(
-            digest, INFER, GRAPH, json_bytes, body, units, left_ms,
+            part.digest.hex(), INFER, GRAPH, json_bytes, body, units, left_ms,
             # A lane that nobody reaches is not tried twice.
-            by_lane=not failures, is_patient=not step.has_own_rest,
+            by_lane=not walk.failures, is_patient=not (step.has_own_rest or far),
+            keep_key=secrets.token_bytes(KEY_BYTES) if may_keep else b"", far=far,
         )  # fmt: skip
         elsewhere = self._all._device.elsewhere
         assert elsewhere is not None
         try:
             found = await elsewhere.ask(errand, own, is_sound)
+        except NobodyError:
+            raise
         except OipError as error:
             # Also where a lender says that the request does not fit: it came from a part, and another may take it.
             raise OipError(503, str(error)) from error
         took_ns, now_ns = time.monotonic_ns() - began_ns, time.monotonic_ns()
         if found.lender:
-            shards.note_lent(part, len(body) + len(found.body), took_ns, _ran_ns(found), now_ns)
+            ran_ns = _ran_ns(found) if found.far is None else found.far.kept.took_us * 1000
+            if far is None:
+                shards.note_lent(part, len(body) + len(found.body), took_ns, ran_ns, now_ns)
+            else:
+                shards.note_handed(part, ran_ns)
             if found.lender not in self.lenders:
                 self.lenders.append(found.lender)
-        shards.note_size(part.begin, len(body))
-        shards.note_size(part.end, len(found.body))
-        self._all.counters["split_lent" if found.lender else "split_own"] += 1
-        return outputs
+        counters["split_bytes"] += len(body) + len(found.body)
+        counters["split_handed"] += far is not None
+        if far is None:
+            shards.note_size(part.begin, len(body))
+        shards.note_size(part.end, len(found.body) if found.far is None else found.far.kept.size_bytes)
+        counters["split_lent" if found.lender else "split_own"] += 1
+        return outputs if found.far is None else found.far
+
+    def _has_none(self, position: int) -> bool:
+        """Whether no part that goes on from a position is here."""
+        return not any(part.begin == position and self._resident(part) for part in self._split.parts.parts)
+
+    async def _bring(self, far: Far, position: int, units: int) -> Tensors:
+        """What a lender keeps, here; raises `OipError`."""
+        elsewhere = self._all._device.elsewhere
+        assert elsewhere is not None
+        ports = self._split.ports[position]
+        body = await elsewhere.bring(far)
+        self._all.counters["split_brought"] += 1
+        self._all.counters["split_bytes"] += len(body)
+        try:
+            return _judged(dict(read_question(body, far.kept.json_bytes, ports, ports).inputs), ports, units)
+        except OipError:
+            elsewhere.judge(far.number, False)
+            raise
+
+    async def _recover(
+        self, shards: Shards, walk: Walk, far: Far, held: tuple[Tensors, int], units: int
+    ) -> tuple[Tensors, int]:
+        """What is held after a tensor did not arrive at the next lender, and at which position."""
+        self._all.counters["split_unhanded"] += 1
+        shards.note_unhanded(time.monotonic_ns())
+        try:
+            left_ns = walk.deadline_ns - time.monotonic_ns()
+            async with asyncio.timeout(left_ns / 2e9):
+                return await self._bring(far, walk.position, units), walk.position
+        except (OipError, TimeoutError):
+            walk.on_lost(held[1])
+            del self.parts[len(walk.done) :]
+            return held
 
 
 def _fits(resident: Resident, split: Split, begin: int, end: int) -> bool:

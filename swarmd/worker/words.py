@@ -75,7 +75,11 @@ class Lend(_Word, frozen=True):
     lane_bytes: int = 0
     """To be fetched from the borrower's worker, at most."""
     host: str = ""
-    """Where the borrower is."""
+    """Where the borrower is, or the lender that keeps the input; "": nobody knows, or it is not proven."""
+    borrower: str = ""
+    """Whose request it is, hexadecimal; "": this device's own."""
+    is_here: bool = False
+    """This device itself keeps the input."""
 
 
 class Lenders(_Word, frozen=True):
@@ -108,6 +112,12 @@ class Borrowed(_Word, frozen=True):
     """The answer was kept from an equal request."""
     is_offered: bool = False
     """There is no answer, and still a member offers what was asked for: asking again may help."""
+    node: str = ""
+    """The lender that keeps what it computed, hexadecimal; "": `data` is what it computed."""
+    proof: bytes = b""
+    """With `node`: by which another lender can see that this one has given the answer."""
+    host: str = ""
+    """With `node`: where it is; "": nobody knows."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------

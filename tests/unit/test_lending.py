@@ -295,7 +295,7 @@ def link(refuses: bool = False, has_worker: bool = True) -> tuple[LendingLink, l
             raise StateError("it does not travel")
         commands.append(request)
 
-    nobody: Any = SimpleNamespace(offers=lambda now_ns: [])
+    nobody: Any = SimpleNamespace(offers=lambda now_ns: [], node=bytes(16))
     one = LendingLink(nobody, command, lambda: 700, lambda node: node.hex())
     one.bind(lambda word: said.append(word) is None and has_worker)
     return one, commands, said

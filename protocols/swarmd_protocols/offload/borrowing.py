@@ -90,6 +90,7 @@ class _Open:
     job: int = 0
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
+    proofs: dict[int, bytes] = field(default_factory=dict)
 
 
 class Borrower:
@@ -299,6 +300,7 @@ class Borrower:
             effects += self._note_check(sender, False, now_ns)
             return effects + self._fail(number, attempt, sender, now_ns)
         one.answers[attempt] = message.data
+        one.proofs[attempt] = messages.proof_of(message.id, bound.input_sha256, message.signature)
         return self._decide(Answered(number, attempt), now_ns)
 
     def on_refusal(self, sender: NodeId, message: Refusal, now_ns: int) -> list[SubEffect]:
@@ -435,7 +437,8 @@ class Borrower:
             self._ledger.note("borrowed", lender, digest, _size_bytes(one.ask), data)
         if data is not None and _may_be_kept(one.ask):
             self._kept.put(_key(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
-        settle = requests.Settle(number, data, lender, digest, is_check_wanted)
+        proof = b"" if attempt is None else one.proofs.get(attempt, b"")
+        settle = requests.Settle(number, data, lender, digest, is_check_wanted, proof=proof)
         return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
 
     def _withdraw(self, node: NodeId, now_ns: int) -> list[SubEffect]:

@@ -50,6 +50,7 @@ guesses has 2^64 to try before a request ends, and no connection without the key
 _OFFER_TAG = b"swarmd/offer/v1\0"
 _ANSWER_TAG = b"swarmd/answer/v1\0"
 _ANSWER = struct.Struct("<16s16sQ32s32s32s")
+_PROOF = struct.Struct("<Q32s64s")
 REASONS = ("busy", "late", "unknown", "expired", "spent", "other-bundle", "too-large", "not-lending", "failed")
 """Why a ticket or an answer is refused. "unknown": the lender does not know the ticket, it may have restarted."""
 
@@ -259,6 +260,27 @@ class Bound:
     id: int
     digest: bytes
     input_sha256: bytes
+
+
+PROOF_BYTES = _PROOF.size
+"""Of what `proof_of` gives."""
+
+
+def proof_of(number: int, input_sha256: bytes, signature: bytes) -> bytes:
+    """What somebody else needs, beside the answer's bytes and its bundle, to see that a lender has given it.
+
+    Args:
+        number: Of the request, as it was on the wire.
+        input_sha256: Of what the lender was sent.
+        signature: Of the answer.
+    """
+    return _PROOF.pack(number, input_sha256, signature)
+
+
+def bound_by(proof: bytes, borrower: NodeId, lender: NodeId, digest: bytes) -> tuple[Bound, bytes]:
+    """What an answer with this proof is bound to, and its signature; `proof` has `PROOF_BYTES`."""
+    number, input_sha256, signature = _PROOF.unpack(proof)
+    return Bound(borrower, lender, number, digest, input_sha256), signature
 
 
 def answer_bytes(bound: Bound, data: bytes) -> bytes:

@@ -84,7 +84,10 @@ class Offload:
                 and it never raises.
         """
         numbers = count(1)
+        self.node = node
+        """This node."""
         self._config = config
+        self._crypto = crypto
         self.ledger = Ledger()
         """Of both sides; the driver takes its lines."""
         self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms, self.ledger)
@@ -95,6 +98,8 @@ class Offload:
         """Who can be reached and may borrow, with their keys."""
         self._lenders: dict[NodeId, bytes] = {}
         """The same of who may lend."""
+        self._near: dict[NodeId, bytes] = {}
+        """The same of all who can be reached."""
         self._said_ns = -(1 << 62)
         self._is_armed = False
         self._is_offering = False
@@ -119,6 +124,11 @@ class Offload:
     def is_ejected(self, lender: NodeId, now_ns: int) -> bool:
         """Whether this node asks it no more, for now."""
         return self._borrower.is_ejected(lender, now_ns)
+
+    def has_said(self, bound: messages.Bound, data: bytes, signature: bytes) -> bool:
+        """Whether a member that can be reached has given this answer, to another borrower too; it never raises."""
+        key = self._near.get(bound.lender)
+        return key is not None and self._crypto.verify(key, messages.answer_bytes(bound, data), signature)
 
     @property
     def open_requests(self) -> int:
@@ -150,6 +160,7 @@ class Offload:
         # In a mesh nothing comes through to whoever is far, so it is neither told nor asked.
         config = self._config
         near = [peer for peer in peers if peer.reachable and not peer.far and peer.public_key]
+        self._near = {peer.node: peer.public_key for peer in near}
         keys = {peer.node: peer.public_key for peer in near if _may(peer, config.lend_to)}
         is_news = any(node not in self._borrowers for node in keys)
         self._borrowers = keys

@@ -142,6 +142,8 @@ class Settle(msgspec.Struct, frozen=True):
     """Hold it against the own model when there is time, and say `Judged`."""
     is_kept: bool = False
     """The answer was kept from an equal request; `lender` gave it then."""
+    proof: bytes = b""
+    """`messages.proof_of` a lender's answer, by which another member can see that it gave it."""
 
 
 Order: TypeAlias = Infer | Drop | Settle

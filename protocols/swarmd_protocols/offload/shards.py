@@ -124,6 +124,7 @@ class Step:
         until_ns: What has not come by then has failed; monotonic.
         has_own_rest: The fallback: this device has parts up to the end from here; else it is "no answer".
         expected_ns: By the measures.
+        goes_on: The chosen way lends the next part too, so what comes out may go there by itself.
     """
 
     part: Part
@@ -131,6 +132,7 @@ class Step:
     until_ns: int
     has_own_rest: bool
     expected_ns: int
+    goes_on: bool = False
 
 
 class Line:
@@ -188,6 +190,8 @@ class Shards:
         self._bars: dict[bytes, _Bar] = {}
         self._saved_ns = 0.0
         """For trying what is old."""
+        self._handing = _Bar(-_STALE_NS, 0)
+        """Until when no tensor goes on by itself, since one did not arrive."""
         self.counts: Counter[str] = Counter()
         """probes: walks that have tried it."""
 
@@ -248,9 +252,32 @@ class Shards:
 
     def note_failed(self, part: Part, now_ns: int) -> None:
         """A lent part has brought nothing, or nothing of proper form."""
-        bar = self._bars.get(part.digest)
-        length_ns = _BAR_NS if bar is None else min(_BAR_MAX_NS, 2 * bar.length_ns)
-        self._bars[part.digest] = _Bar(now_ns + length_ns, length_ns)
+        self._bars[part.digest] = _longer(self._bars.get(part.digest), now_ns)
+
+    def may_hand_on(self, now_ns: int) -> bool:
+        """Whether a lender may keep what it computed for the next one to fetch."""
+        return now_ns >= self._handing.until_ns
+
+    def note_handed(self, part: Part, ran_ns: int) -> None:
+        """A lent part has answered whose tensor came to it from another lender, which says nothing of the way here.
+
+        Args:
+            part: Which.
+            ran_ns: At the lender, by its word.
+        """
+        known = self._lent_ns.get(part.digest)
+        self._lent_ns[part.digest] = ran_ns if known is None else known + _NEWEST * (ran_ns - known)
+        self._bars.pop(part.digest, None)
+        self._handing = _Bar(-_STALE_NS, 0)
+
+    def note_unhanded(self, now_ns: int) -> None:
+        """A tensor did not arrive by itself: for a while, twice as long each time in a row, all come here first."""
+        self._handing = _longer(self._handing, now_ns)
+
+
+def _longer(bar: _Bar | None, now_ns: int) -> _Bar:
+    length_ns = _BAR_NS if bar is None or not bar.length_ns else min(_BAR_MAX_NS, 2 * bar.length_ns)
+    return _Bar(now_ns + length_ns, length_ns)
 
 
 @dataclass(slots=True)
@@ -292,7 +319,7 @@ class Walk:
         found = self._choose(own, now_ns, may_lend=may_lend)
         if found is None:
             return None
-        (part, is_own), cost_ns, rest_ns = found
+        (part, is_own), cost_ns, rest_ns = found.first, found.first_ns, found.cost_ns - found.first_ns
         if is_own:
             return Step(part, True, self.deadline_ns, own_rest_ns is not None, round(cost_ns))
         until_ns = self.deadline_ns - round(rest_ns)
@@ -300,7 +327,7 @@ class Walk:
             until_ns = self.deadline_ns - round(_MARGIN * own_rest_ns)
         if until_ns <= now_ns:
             until_ns = self.deadline_ns
-        return Step(part, False, until_ns, own_rest_ns is not None, round(cost_ns))
+        return Step(part, False, until_ns, own_rest_ns is not None, round(cost_ns), found.goes_on)
 
     def on_done(self, step: Step) -> None:
         """Its part has run."""
@@ -316,6 +343,11 @@ class Walk:
             self.failures += 1
             self.shards.note_failed(step.part, now_ns)
 
+    def on_lost(self, position: int) -> None:
+        """What lay beyond a position is gone: it is computed again from there."""
+        while self.position > position:
+            self.position = self.done.pop().part.begin
+
     def _own_rest_ns(self, own: Mapping[bytes, int]) -> int | None:
         """What the own parts up to the end take; None: there is no such way."""
         times = [
@@ -325,17 +357,16 @@ class Walk:
         ]
         return min(times, default=None)
 
-    def _choose(
-        self, own: Mapping[bytes, int], now_ns: int, *, may_lend: bool
-    ) -> tuple[tuple[Part, bool], float, float] | None:
-        """The first step of the quickest way, what it takes, and what the rest of the way takes."""
+    def _choose(self, own: Mapping[bytes, int], now_ns: int, *, may_lend: bool) -> "_Way | None":
+        """The quickest way, placed."""
         shards, found = self.shards, list[_Way]()
         for way in ways(shards.parts, self.position):
             for placed in _placed(way, own, may_lend=may_lend):
                 costs = [shards.cost_ns(part, own[part.digest] if is_own else None) for part, is_own in placed]
                 lent = [part for part, is_own in placed if not is_own]
                 is_barred = any(shards.is_barred(part, now_ns) for part in lent)
-                found.append(_Way(is_barred, sum(costs), placed[0], costs[0], bool(lent)))
+                goes_on = len(placed) > 1 and not placed[1][1]
+                found.append(_Way(is_barred, sum(costs), placed[0], costs[0], bool(lent), goes_on))
         if not found:
             return None
         # What is barred comes after all that is not, however quick it looks.
@@ -347,7 +378,7 @@ class Walk:
                 self.is_probe = shards.may_try(best.cost_ns, lent_way.cost_ns, now_ns)
             if self.is_probe and not self.failures and all(step.is_own for step in self.done):
                 best = lent_way
-        return best.first, best.first_ns, best.cost_ns - best.first_ns
+        return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +391,8 @@ class _Way:
     first_ns: float
     is_lent: bool
     """At least one part of it."""
+    goes_on: bool
+    """Its second part is lent."""
 
 
 def _placed(
