@@ -34,7 +34,7 @@ def test_the_drones_fly_in_the_ground_view(tmp_path: Path) -> None:
 
         def look() -> bool:
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
                 connection.request("GET", "/api/v1/snapshot")
                 seen.update(json.loads(connection.getresponse().read())["rows"])
                 connection.close()
@@ -56,4 +56,4 @@ def test_the_drones_fly_in_the_ground_view(tmp_path: Path) -> None:
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait(30)
+            process.wait(120)

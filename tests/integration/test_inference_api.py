@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_refused_and_the_next_is_answered(
 
 
 def test_a_request_too_large_is_refused_before_it_is_read(worker: Worker) -> None:
-    with socket.create_connection(worker.address.rsplit(":", 1), timeout=30) as wire:
+    with socket.create_connection(worker.address.rsplit(":", 1), timeout=PATIENCE_S) as wire:
         wire.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n")
         answer = wire.recv(4096)
         assert answer.startswith(b"HTTP/1.1 413")
@@ -142,7 +142,7 @@ def test_bodies_that_do_not_come_keep_nobody_out(path: Path) -> None:
         worker.load(path)
         where = worker.address.rsplit(":", 1)
         count = BODIES_MAX_BYTES // (16 << 20)
-        stalled = [socket.create_connection(where, timeout=30) for _ in range(count)]
+        stalled = [socket.create_connection(where, timeout=PATIENCE_S) for _ in range(count)]
         try:
             for wire in stalled:
                 wire.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n")
@@ -175,7 +175,7 @@ def test_bodies_that_do_not_come_keep_nobody_out(path: Path) -> None:
 )
 def test_heads_that_are_refused(worker: Worker, headers: dict[str, str], status: int) -> None:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with socket.create_connection(worker.address.rsplit(":", 1), timeout=30) as wire:
+    with socket.create_connection(worker.address.rsplit(":", 1), timeout=PATIENCE_S) as wire:
         wire.sendall(f"POST /v2/models/m/infer HTTP/1.1\r\n{lines}\r\n".encode())
         assert int(wire.recv(4096).split()[1]) == status
     assert worker.client().call("GET", "/v2/health/live")[0] == 200
@@ -186,7 +186,7 @@ def test_a_body_that_is_announced_may_wait_for_its_hundred(worker: Worker) -> No
         {"inputs": [{"name": "image", "shape": [8, 8, 1], "datatype": "UINT8", "data": [0] * 64}]}
     ).encode()
     head = f"POST /v2/models/m.detect/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    with socket.create_connection(worker.address.rsplit(":", 1), timeout=30) as wire:
+    with socket.create_connection(worker.address.rsplit(":", 1), timeout=PATIENCE_S) as wire:
         wire.sendall(head.encode() + b"Expect: 100-continue\r\n\r\n")
         assert wire.recv(4096).startswith(b"HTTP/1.1 100")
         wire.sendall(body)
@@ -194,7 +194,9 @@ def test_a_body_that_is_announced_may_wait_for_its_hundred(worker: Worker) -> No
 
 
 def test_clients_that_hang_keep_nobody_out(worker: Worker) -> None:
-    hanging = [socket.create_connection(worker.address.rsplit(":", 1), timeout=30) for _ in range(CONNECTIONS_MAX)]
+    hanging = [
+        socket.create_connection(worker.address.rsplit(":", 1), timeout=PATIENCE_S) for _ in range(CONNECTIONS_MAX)
+    ]
     try:
         for wire in hanging:
             wire.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx")

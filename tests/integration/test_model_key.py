@@ -24,7 +24,7 @@ pytestmark = [
 
 def unseal(credential: Path, *flags: str) -> bytes:
     command = ["systemd-creds", "decrypt", f"--name={CREDENTIAL}", *flags, str(credential), "-"]
-    return subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
+    return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
 
 
 def is_listening(port: int) -> bool:

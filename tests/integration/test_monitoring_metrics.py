@@ -45,7 +45,7 @@ NAMES = (
 
 
 def scrape(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=90) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text: str = answer.read().decode()
         return text

@@ -114,7 +114,7 @@ def query(port: int, context: ssl.SSLContext, expression: str) -> list[dict[str,
     with (
         suppress(OSError),
         urllib.request.urlopen(
-            f"https://127.0.0.1:{port}/api/v1/query", data=body, timeout=30, context=context
+            f"https://127.0.0.1:{port}/api/v1/query", data=body, timeout=90, context=context
         ) as answer,
     ):
         found: list[dict[str, dict[str, str]]] = json.load(answer)["data"]["result"]

@@ -211,11 +211,11 @@ def test_plain_text_no_certificate_and_older_tls_are_turned_away(tmp_path: Path)
 
 
 def _connect(host: str, port: str) -> socket.socket:
-    return socket.create_connection((host, int(port)), 30)
+    return socket.create_connection((host, int(port)), PATIENCE_S)
 
 
 def _say(host: str, port: int, data: bytes) -> bytes:
-    with socket.create_connection((host, port), 30) as sock, contextlib.suppress(OSError):
+    with socket.create_connection((host, port), PATIENCE_S) as sock, contextlib.suppress(OSError):
         sock.sendall(data)
         return sock.recv(1 << 16)
     return b""
@@ -224,7 +224,7 @@ def _say(host: str, port: int, data: bytes) -> bytes:
 def _say_tls(context: ssl.SSLContext, host: str, port: int) -> bytes:
     with (
         contextlib.suppress(OSError),
-        socket.create_connection((host, port), 30) as sock,
+        socket.create_connection((host, port), PATIENCE_S) as sock,
         context.wrap_socket(sock, server_hostname=host) as sealed,
     ):
         sealed.sendall(b'{"verb":"leave"}\n')

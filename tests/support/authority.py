@@ -46,5 +46,5 @@ class Authority:
 
 
 def openssl(*arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -146,7 +146,7 @@ async def test_lines_reach_the_disk_in_one_write(tmp_path: Path) -> None:
     task = asyncio.create_task(desk.log.run())
     for number in range(20):
         desk.note(f"s{number}")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while desk.log.counts["lines"] < 20:
             await asyncio.sleep(0.01)
     task.cancel()
