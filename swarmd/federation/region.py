@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from swarmd.federation.store import Store
+from swarmd.federation.store import Store, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.federation.gate import Allowance, Gate, Heard, Pin, RecordRow, TrustTaken
@@ -101,12 +101,16 @@ class Region:
             gate = Gate(pin, seed, crypto, store.trust(name), store.lives(name), strangers, clock_ms)
             self.gates[gate.key] = gate
         store.know_swarms(pins)
-        self._lines: dict[tuple[bytes, NodeId], _Line] = {}
+        self._lines: dict[bytes, dict[NodeId, _Line]] = {key: {} for key in self.gates}
+        """Swarm to its gateways that were heard."""
         self._unkept: set[bytes] = set()
         """Swarms whose trust has news that the disk did not take."""
         self._gathered: list[tuple[int, Gate, Heard]] = []
         self._is_gathering = asyncio.Event()
-        self._down_seen = store.down_count()
+        self._down_seen = -1
+        self._newest: Mapping[str, int] = {}
+        """Swarm to the highest number of what there is for it."""
+        self._look_down()
         self.counts: dict[str, int] = {"frames": 0, "rows": 0, "refused": 0, "unpinned": 0, "dropped": 0, "answers": 0}
         pattern = f"{prefix}/+/up/+"
         self._uplinks: list[Uplink] = [make_uplink(path, [pattern], self._hearer(at)) for at, path in enumerate(paths)]
@@ -142,7 +146,7 @@ class Region:
         if heard is None:
             return
         if isinstance(heard, int):
-            line = self._lines.get((gate.key, place.gateway))
+            line = self._lines[gate.key].get(place.gateway)
             if line is not None:
                 self._answer(gate, place.gateway, line, Down(bytes(EPOCH_BYTES), pause_ms=heard))
             return
@@ -180,6 +184,7 @@ class Region:
             self._unkept |= spoken
             raise
         self._unkept -= spoken
+        self._look_down()
         for path, gate, heard in gathered:
             self._hear(path, gate, heard, now_s)
         for key, by in fresh.items():
@@ -236,22 +241,18 @@ class Region:
         return news
 
     def _hear(self, path: int, gate: Gate, heard: Heard, now_s: float) -> None:
-        key = (gate.key, heard.gateway)
-        line = self._lines.get(key)
+        lines = self._lines[gate.key]
+        line = lines.get(heard.gateway)
         if line is None:
             if not heard.is_certified:
                 return
-            line = self._lines[key] = _Line(heard.public_key, path, now_s)
+            line = lines[heard.gateway] = _Line(heard.public_key, path, now_s)
         line.path, line.heard_s = path, now_s
         line.log, line.have = heard.up.have.log, heard.up.have.seq
 
     def _spread(self, gate: Gate, by: Mapping[NodeId, Sequence[bytes]], now_s: float) -> None:
         """Tell each gateway of a swarm what the others brought."""
-        others = [
-            (gateway, line)
-            for (key, gateway), line in self._lines.items()
-            if key == gate.key and now_s - line.heard_s < LIVE_S
-        ]
+        others = [(gateway, line) for gateway, line in self._lines[gate.key].items() if now_s - line.heard_s < LIVE_S]
         if len(others) < 2:
             return
         for author, objects in by.items():
@@ -263,7 +264,7 @@ class Region:
                         del line.known[next(iter(line.known))]
 
     def _acknowledge(self, path: int, gate: Gate, heard: Heard) -> None:
-        line = self._lines.get((gate.key, heard.gateway))
+        line = self._lines[gate.key].get(heard.gateway)
         if line is None:
             # A key without a certificate is asked for one; it has no place of its own yet.
             line = _Line(heard.public_key, path, 0.0)
@@ -290,11 +291,12 @@ class Region:
         while True:
             now_s = time.monotonic()
             problems = self._tell_paths(problems)
-            count = self._store.down_count()
-            for (key, gateway), line in list(self._lines.items()):
-                if now_s - line.heard_s < LIVE_S and (line.known or line.down_seen < count):
-                    line.down_seen = count
-                    self._answer(self.gates[key], gateway, line, Down(bytes(EPOCH_BYTES)))
+            self._look_down()
+            for key, lines in self._lines.items():
+                for gateway, line in lines.items():
+                    if now_s - line.heard_s < LIVE_S and (line.known or line.down_seen < self._down_seen):
+                        line.down_seen = self._down_seen
+                        self._answer(self.gates[key], gateway, line, Down(bytes(EPOCH_BYTES)))
             if now_s - tidy_s >= TIDY_S:
                 tidy_s = now_s
                 self.tidy(now_s)
@@ -311,7 +313,8 @@ class Region:
     def tidy(self, now_s: float) -> None:
         """Keep the bounds of what is remembered, in memory and on the disk."""
         # A swarm has as many gateways as its officers certify: who is silent is forgotten until it speaks.
-        self._lines = {key: line for key, line in self._lines.items() if now_s - line.heard_s < LIVE_S}
+        for key, lines in self._lines.items():
+            self._lines[key] = {node: line for node, line in lines.items() if now_s - line.heard_s < LIVE_S}
         try:
             gone = self._store.tidy()
         except sqlite3.Error as error:
@@ -350,10 +353,18 @@ class Region:
             for one in known:
                 line.known.pop(one.object_id, None)
 
+    def _look_down(self) -> None:
+        """What there is for each swarm: another process puts it there."""
+        count = self._store.down_count()
+        if count != self._down_seen:
+            self._down_seen, self._newest = count, newest_down(self._store)
+
     def _rows_for(self, gate: Gate, line: _Line) -> list[DownRow]:
         rows: list[DownRow] = []
         size = 0
         have = line.have if line.log == self._store.log else 0
+        if have >= self._newest.get(gate.key.hex(), 0):
+            return rows
         for row in self._store.down(gate.key.hex(), have, ROWS_MAX):
             size += len(row.body)
             if rows and size > FRAME_FILL_BYTES:

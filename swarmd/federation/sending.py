@@ -48,7 +48,7 @@ class Sending:
         self._place = place
         self._on_down = on_down
         self.uplinks: list[Uplink] = []
-        self.flow = Flow(paths)
+        self.flow = Flow(paths, place.gateway[-1] / 256)
         self._heard = Numbers()
         self._number = 0
         self.counts = {"frames": 0, "bytes": 0, "answers": 0, "unopened": 0, "acknowledged": 0}

@@ -448,6 +448,11 @@ class Store:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
 
+def newest_down(store: Store) -> dict[str, int]:
+    """Swarm to the highest number of what it is to take in."""
+    return dict(store._db.execute("SELECT swarm, max(seq) FROM down GROUP BY swarm"))
+
+
 def answer_json(answer: ObjectsAnswer) -> bytes:
     """The answer as JSON."""
     return msgspec.json.encode(answer)

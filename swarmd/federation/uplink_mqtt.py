@@ -34,8 +34,9 @@ KEEPALIVE_S = 5
 """Seconds between two signs of life of an idle connection; frames find a dead one sooner (`flow.ANSWER_NS`)."""
 UNSENT_MAX_BYTES = 1 << 20
 """Bytes that wait for the socket: beyond, the connection is no faster than the line, and frames stay in the outbox."""
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 5.0
-"""Seconds between attempts to connect: a broker that is started again is found within five seconds."""
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 2.0
+"""Seconds between attempts to connect, half of it to all of it by chance: a broker that is started again is found
+within two seconds, and not by everybody at once."""
 _LOOK_S = 0.5
 """Seconds between two looks at whether a keepalive is due."""
 _PORTS = {"mqtt": 1883, "mqtts": 8883}

@@ -43,8 +43,9 @@ INBOX_MAX_BYTES = 4 << 20
 FRAME_LEAST_BYTES = 512
 """What a waiting frame counts for beside its bytes: its place, and what Python and the loop keep of it. Empty ones
 would be without bound."""
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 5.0
-"""Seconds between attempts to open: a router that is started again is found within five seconds."""
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 2.0
+"""Seconds between attempts to open: a router that is started again is found within two seconds. Zenoh's own attempts
+of a session that was open take as long."""
 _LOOK_S = 0.1
 """Seconds between two looks at whether somebody is connected."""
 
@@ -134,7 +135,11 @@ def settings_of(address: ZenohAddress, prefix: str, files: MqttConfig) -> dict[s
         # A router opens at once and connects when it can; a client that finds nobody says so, and tries again here.
         "connect/timeout_ms": 0 if address.is_router else CONNECT_TIMEOUT_MS,
         "connect/exit_on_failure": False,
-        "connect/retry": {"period_init_ms": 200, "period_max_ms": 5_000, "period_increase_factor": 2},
+        "connect/retry": {
+            "period_init_ms": 200,
+            "period_max_ms": round(_LAST_PAUSE_S * 1_000),
+            "period_increase_factor": 2,
+        },
         "scouting/multicast/enabled": False,
         "scouting/gossip/enabled": False,
         "transport/link/tx/lease": LEASE_MS,

@@ -2,7 +2,16 @@
 
 from itertools import pairwise
 
-from swarmd_protocols.federation.flow import AGAIN_MAX_NS, ANSWER_NS, LOST_NS, POLL_NS, WINDOW_BYTES, Flow
+from swarmd_protocols.federation.flow import (
+    AGAIN_MAX_NS,
+    ANSWER_NS,
+    LOST_NS,
+    POLL_NS,
+    RETURN_NS,
+    WINDOW_BYTES,
+    WINDOW_LEAST_BYTES,
+    Flow,
+)
 from swarmd_protocols.federation.gate import WINDOW, Allowance, Numbers
 
 MS = 1_000_000
@@ -57,25 +66,87 @@ def test_waits_grow_to_half_a_minute_and_no_further() -> None:
     assert max(gaps) <= AGAIN_MAX_NS + 100 * MS
 
 
-def test_a_region_that_comes_back_is_sent_at_once_what_it_missed() -> None:
-    flow, at = Flow(2), 0
-    send(flow, [(1, 10), (2, 10)], at)
-    while at < 60_000 * MS:
-        at += 100 * MS
-        send(flow, [(1, 10), (2, 10)], at)
-    flow.answered([], 0, 0, at)
-    assert [rows for rows, _ in send(flow, [(1, 10), (2, 10)], at)] == [[1, 2]], "its absence is waited for once more"
-    # An answer in time changes nothing of what waits: a row that it lacks something for comes ever more rarely.
-    flow.answered([(1, 1)], 0, 0, at + 100 * MS)
-    assert send(flow, [(2, 10)], at + 200 * MS) == []
+def test_a_region_that_comes_back_is_sent_what_it_missed_within_two_seconds() -> None:
+    """Away for 8 s: by the doubled waits alone what was said first came 15 s later."""
+    for away_ms in (3_000, 8_000, 60_000):
+        flow, at, waiting = Flow(2, place=0.9), 0, [(1, 10), (2, 10)]
+        while at < away_ms * MS:
+            send(flow, waiting, at)
+            at += 50 * MS
+        asked = None
+        while asked is None or at < asked:
+            if send(flow, waiting, at) and asked is None:
+                asked = at + 50 * MS
+            at += 50 * MS
+        assert asked <= (away_ms + 1_050) * MS, "nobody asked whether it is there again"
+        flow.answered([], 0, 0, asked)
+        while not any(rows == [1, 2] for rows, _ in send(flow, waiting, at)):
+            assert at <= (away_ms + 2_100) * MS, f"away for {away_ms} ms, its absence is waited for once more"
+            at += 50 * MS
+        # An answer in time changes nothing of what waits: a row that it lacks something for comes ever more rarely.
+        flow.answered([(1, 1)], 0, 0, at + 100 * MS)
+        assert send(flow, [(2, 10)], at + 200 * MS) == []
+
+
+def test_a_thousand_gateways_do_not_return_at_once() -> None:
+    moments = []
+    for number in range(256):
+        flow, at = Flow(2, place=number / 256), 0
+        waiting = [(seq, 1_000) for seq in range(1, 2_000)]
+        while at < 20_000 * MS:
+            send(flow, waiting, at)
+            at += 100 * MS
+        flow.answered([], 0, 0, at)
+        while not (left := [rows for rows, _ in send(flow, waiting, at) if rows]):
+            at += 10 * MS
+        moments.append(at - 20_000 * MS)
+        assert sum(map(len, left)) * 1_000 <= WINDOW_LEAST_BYTES
+    assert max(moments) - min(moments) >= RETURN_NS * 3 // 4
+    assert len({moment // (100 * MS) for moment in moments}) >= 9
+
+
+def lived(answer_ms: int, seconds: int, flow: Flow, began_ns: int = 0) -> tuple[int, int]:
+    """A row each second to a region that answers everything after so long; returns (rows, times that they left)."""
+    answers: list[tuple[int, int, int]] = []
+    waiting: dict[int, int] = {}
+    left, at = 0, began_ns
+    for step in range(seconds * 20):
+        at = began_ns + step * 50 * MS
+        if step % 20 == 0:
+            waiting[1_000_000 + at // (1_000 * MS)] = 10
+        while answers and answers[0][0] <= at:
+            _, seq, path = answers.pop(0)
+            flow.answered([(seq, seq)], path, 0, at)
+            waiting.pop(seq, None)
+        for rows, path in send(flow, sorted(waiting.items()), at):
+            left += len(rows)
+            answers += [(at + answer_ms * MS, seq, path) for seq in rows]
+    return seconds, left
 
 
 def test_a_region_that_is_only_slow_is_not_sent_everything_twice() -> None:
-    flow = Flow(2)
-    send(flow, [(1, 10), (2, 10)], 0)
-    send(flow, [(1, 10), (2, 10)], ANSWER_NS)
-    flow.answered([(1, 1)], 0, 0, 2_500 * MS)
-    assert send(flow, [(2, 10)], 2_600 * MS) == []
+    for answer_ms in (1_500, 2_500, 6_000):
+        flow = Flow(2)
+        lived(answer_ms, 30, flow)
+        rows, left = lived(answer_ms, 60, flow, 100_000 * MS)
+        assert left <= 1.2 * rows, f"{left} frames for {rows} rows where an answer takes {answer_ms} ms"
+        lived(30, 30, flow, 200_000 * MS)
+        assert flow.patience_ns <= 1.1 * ANSWER_NS, "a region that is quick again is still waited for"
+
+
+def test_what_is_missed_halves_the_window_and_answers_open_it() -> None:
+    flow, at = Flow(1), 0
+    waiting = [(seq, 10_000) for seq in range(1, 200)]
+    for _ in range(100):
+        send(flow, waiting, at, (True,))
+        at += 100 * MS
+    assert flow.window_bytes == WINDOW_LEAST_BYTES
+    while waiting and at < 60_000 * MS:
+        for rows, _ in send(flow, waiting, at, (True,)):
+            flow.answered([(seq, seq) for seq in rows], 0, 0, at + 20 * MS)
+            waiting = [one for one in waiting if one[0] not in rows]
+        at += 100 * MS
+    assert flow.window_bytes == WINDOW_BYTES
 
 
 def test_no_more_than_the_window_is_on_its_way() -> None:

@@ -3,11 +3,17 @@
 Rules this file keeps:
 
 - A row leaves in the order of its number, and again until it is acknowledged, each time after a longer wait.
-- What the first path has not answered within `ANSWER_NS` leaves by the other too; whichever answers is the first from
-  then on.
-- At most `WINDOW_BYTES` are on their way.
-- Where nothing is to be said an empty frame is, each `POLL_NS`: its answer says that the path works, and brings what
-  the region has. What a region that was away for `AWAY_NS` has not answered leaves again at its first answer.
+- What the first path has not answered within the patience leaves by the other too; whichever answers is the first from
+  then on. The patience is `ANSWER_NS`, and more where answers are seen to take longer: from the time to first answers
+  (RFC 6298; of rows that left once, as Karn has it), and twice as long where a row turns out to have left again for
+  nothing. A region with too much to do is not given everything several times.
+- At most a window is on its way, `WINDOW_BYTES`; each time something is missed half of it, `WINDOW_LEAST_BYTES` at
+  least, and it grows with what is acknowledged.
+- Where nothing is to be said an empty frame is, each `POLL_NS`, each `ANSWER_NS` while nobody answers: its answer says
+  that the path works, and brings what the region has.
+- At the first answer after a silence longer than the patience, what has waited for longer than that counts as never
+  sent: waits that have grown would only be added to the absence. It leaves by the least window, and at a moment of this
+  gateway's own within `RETURN_NS`: a thousand gateways do not return at once.
 
 It holds numbers and times, no rows and no sockets; `Gateway` (swarmd/federation/gateway.py) does what it says.
 """
@@ -20,19 +26,25 @@ ANSWER_NS = 1_000_000_000
 sent again by the other path, half of the 2 s in which a path is changed."""
 AGAIN_MAX_NS = 30_000_000_000
 """The longest wait before a row is sent again: what a region that comes back waits for at most."""
+PATIENCE_MAX_NS = 8_000_000_000
+"""The longest patience: a path that dies behind a region this slow is left after as long."""
 POLL_NS = 3_000_000_000
 """Between two empty frames: with `ANSWER_NS` a silent region is noticed within 4 s, and a take-over takes 5 s."""
 LOST_NS = 1_500_000_000
 """A frame that nobody answered for so long: no path works."""
-AWAY_NS = 15_000_000_000
-"""After so long without any answer the first one sends what waits again at once. A region that is only slow is not
-to get everything twice: below, waits are 8 s at most anyway."""
+RETURN_NS = 1_000_000_000
+"""Within this after a region's return a gateway sends again what has waited: with `ANSWER_NS` between two questions
+whether it is there, a path that comes back is used within about 2 s."""
 WINDOW_BYTES = 262_144
 """On their way at once: 2 s of a line of 1 Mbit/s."""
+WINDOW_LEAST_BYTES = 32_768
+"""A full frame (`wire.FRAME_FILL_BYTES`)."""
 PATIENT_TRIES = 4
 """A row that left so often weighs nothing in the window: the region lacks something to take it, and others go on."""
 _TRIES_MAX = 16
 """Beyond, waits grow no longer."""
+_REPEATED_MAX = 1_024
+"""Rows that left more than once and are acknowledged, kept to notice a second answer."""
 
 
 @dataclass(slots=True)
@@ -43,6 +55,8 @@ class _Sent:
     sent_ns: int
     path: int
     tries: int = 1
+    again: bool = False
+    """It left more than once: which of them is answered nobody can say."""
 
 
 @dataclass(slots=True)
@@ -59,6 +73,8 @@ class Flow:
     """The sending of one gateway over so many paths."""
 
     paths: int
+    place: float = 0.0
+    """Where in `RETURN_NS` this gateway's moment is, 0 to 1."""
     first: int = 0
     """The path that new rows take."""
     switches: int = 0
@@ -69,11 +85,30 @@ class Flow:
     _spoke_ns: int = -(1 << 62)
     _answered_ns: dict[int, int] = field(default_factory=dict)
     """Path to when it last answered."""
+    _returns_ns: int = -(1 << 62)
+    """Before this nothing new leaves."""
+    window_bytes: int = WINDOW_BYTES
+    _missed_ns: int = -(1 << 62)
+    """When the window was halved last."""
+    _mean_ns: int = 0
+    _spread_ns: int = 0
+    """Of the time to an answer, smoothed; zeros before the first."""
+    _doubled: int = 0
+    _doubled_ns: int = -(1 << 62)
+    _repeated: dict[int, None] = field(default_factory=dict)
+    _before: set[int] = field(default_factory=set)
+    """Rows that count as never sent, and were."""
 
     @property
     def flying_bytes(self) -> int:
         """On their way, and expected to be answered."""
         return sum(one.size for one in self._sent.values() if one.tries < PATIENT_TRIES)
+
+    @property
+    def patience_ns(self) -> int:
+        """How long an answer may take before a row leaves again."""
+        usual_ns = max(ANSWER_NS, self._mean_ns + 4 * self._spread_ns)
+        return min(usual_ns << self._doubled, PATIENCE_MAX_NS)
 
     def plan(self, waiting: Sequence[tuple[int, int]], connected: Sequence[bool], now_ns: int) -> list[Plan]:
         """What to send now, at most one plan a path and one more.
@@ -90,9 +125,12 @@ class Flow:
         held = {seq for seq, _ in waiting}
         for seq in [seq for seq in self._sent if seq not in held]:
             del self._sent[seq]
+        self._before &= held
         late = [seq for seq, one in self._sent.items() if now_ns - one.sent_ns >= self._wait_ns(one)]
-        if late and self._asked_ns is not None and now_ns - self._asked_ns >= ANSWER_NS:
-            self._change(connected)
+        if late:
+            self._miss(now_ns)
+            if self._asked_ns is not None and now_ns - self._asked_ns >= self.patience_ns:
+                self._change(connected)
         first = self._usable(self.first, connected)
         plans = []
         for path in range(self.paths):
@@ -100,9 +138,9 @@ class Flow:
             rows = [seq for seq in late if self._other(self._sent[seq].path, connected) == path]
             if rows:
                 plans.append(Plan(sorted(rows), path))
-        room = WINDOW_BYTES - self.flying_bytes
+        room = self.window_bytes - self.flying_bytes
         fresh: list[int] = []
-        for seq, size in waiting:
+        for seq, size in waiting if now_ns >= self._returns_ns else ():
             if seq in self._sent:
                 continue
             if room < size and (fresh or self._sent):
@@ -113,7 +151,7 @@ class Flow:
             plans.append(Plan(fresh, first))
         silent_ns = 0 if self._asked_ns is None else now_ns - self._asked_ns
         # An empty frame that nobody answers is followed by one on the other path, before the region counts as lost.
-        if not plans and now_ns - self._spoke_ns >= (ANSWER_NS if 0 < silent_ns < POLL_NS else POLL_NS):
+        if not plans and now_ns - self._spoke_ns >= (ANSWER_NS if silent_ns else POLL_NS):
             if silent_ns >= ANSWER_NS:
                 self._change(connected)
             plans.append(Plan([], self._usable(self.first, connected)))
@@ -126,32 +164,72 @@ class Flow:
             self._asked_ns = now_ns
         for seq, size in rows:
             held = self._sent.get(seq)
-            self._sent[seq] = _Sent(size, now_ns, path, 1 if held is None else min(held.tries + 1, _TRIES_MAX))
+            tries = 1 if held is None else min(held.tries + 1, _TRIES_MAX)
+            self._sent[seq] = _Sent(size, now_ns, path, tries, held is not None or seq in self._before)
 
     def answered(self, acked: Iterable[tuple[int, int]], path: int, pause_ms: int, now_ns: int) -> None:
         """The region has answered by a path."""
-        was_away = self._asked_ns is not None and now_ns - self._asked_ns >= AWAY_NS
+        silent_ns = 0 if self._asked_ns is None else now_ns - self._asked_ns
+        was_away = silent_ns >= self.patience_ns
         self._asked_ns = None
         self._answered_ns[path] = now_ns
         # Both answer where a row went by both: the first stays while it does.
         if path != self.first and now_ns - self._answered_ns.get(self.first, now_ns - ANSWER_NS) >= ANSWER_NS:
             self.first, self.switches = path, self.switches + 1
         for first, last in acked:
-            for seq in [seq for seq in self._sent if first <= seq <= last]:
-                del self._sent[seq]
+            self._take(first, last, now_ns)
         if was_away:
-            # It was away, or all paths were: long waits would only be added to its absence.
-            for one in self._sent.values():
-                one.sent_ns, one.tries = now_ns - ANSWER_NS, 1
+            self._return(now_ns)
         if pause_ms:
             self.paused_until_ns = now_ns + pause_ms * 1_000_000
+
+    def _take(self, first: int, last: int, now_ns: int) -> None:
+        """These are acknowledged."""
+        if any(first <= seq <= last for seq in self._repeated) and now_ns - self._doubled_ns >= self.patience_ns:
+            # A second answer: what left again had not been lost, the region takes its time.
+            self._doubled, self._doubled_ns = min(self._doubled + 1, 3), now_ns
+        for seq in [seq for seq in self._sent if first <= seq <= last]:
+            one = self._sent.pop(seq)
+            self.window_bytes = min(self.window_bytes + one.size, WINDOW_BYTES)
+            if one.again:
+                self._repeated[seq] = None
+                if len(self._repeated) > _REPEATED_MAX:
+                    del self._repeated[next(iter(self._repeated))]
+            else:
+                self._measure(now_ns - one.sent_ns)
+
+    def _measure(self, took_ns: int) -> None:
+        """An answer to a row that left once took so long."""
+        if not self._mean_ns:
+            self._mean_ns, self._spread_ns = took_ns, took_ns // 2
+        else:
+            self._spread_ns = (3 * self._spread_ns + abs(self._mean_ns - took_ns)) // 4
+            self._mean_ns = (7 * self._mean_ns + took_ns) // 8
+        self._doubled = 0
+
+    def _miss(self, now_ns: int) -> None:
+        if now_ns - self._missed_ns >= self.patience_ns:
+            self._missed_ns = now_ns
+            self.window_bytes = max(self.window_bytes // 2, WINDOW_LEAST_BYTES)
+
+    def _return(self, now_ns: int) -> None:
+        """The region was away, or all paths were."""
+        long_ago = [seq for seq, one in self._sent.items() if now_ns - one.sent_ns >= self.patience_ns]
+        for seq in long_ago:
+            del self._sent[seq]
+        self._before.update(long_ago)
+        for one in self._sent.values():
+            one.tries = 1
+        if long_ago:
+            self.window_bytes = WINDOW_LEAST_BYTES
+            self._returns_ns = now_ns + round(self.place * RETURN_NS)
 
     def works(self, now_ns: int) -> bool:
         """Whether the region is heard: it has answered once, and no frame since has gone unanswered for long."""
         return bool(self._answered_ns) and (self._asked_ns is None or now_ns - self._asked_ns < LOST_NS)
 
     def _wait_ns(self, one: _Sent) -> int:
-        return min(ANSWER_NS << (one.tries - 1), AGAIN_MAX_NS)
+        return min(self.patience_ns << (one.tries - 1), AGAIN_MAX_NS)
 
     def _usable(self, path: int, connected: Sequence[bool]) -> int:
         return path if connected[path] else next(at for at in range(self.paths) if connected[at])

@@ -1,0 +1,61 @@
+"""Each rule of a gateway's waiting taken out once: the tests in virtual time must see it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from swarmd_protocols.federation import flow
+from swarmd_protocols.federation.flow import Flow
+from tests.unit import test_federation_flow as laws
+
+Patch = pytest.MonkeyPatch
+
+
+def waits_are_kept(patch: Patch) -> None:
+    """A region that comes back is sent what waits when its own wait is over."""
+    patch.setattr(Flow, "_return", lambda self, now_ns: None)
+
+
+def asked_rarely(patch: Patch) -> None:
+    """While nobody answers it is asked as rarely as where all is well."""
+    patch.setattr(flow, "POLL_NS", 30_000_000_000)
+    patch.setattr(flow, "ANSWER_NS", 3_000_000_000)
+
+
+def all_at_once(patch: Patch) -> None:
+    """Every gateway has the same moment."""
+    patch.setattr(flow, "RETURN_NS", 0)
+
+
+def patience_stays(patch: Patch) -> None:
+    """An answer may take a second, whatever it is seen to take."""
+    patch.setattr(Flow, "_measure", lambda self, took_ns: None)
+    patch.setattr(flow, "PATIENCE_MAX_NS", flow.ANSWER_NS)
+
+
+def patience_for_ever(patch: Patch) -> None:
+    """What was slow once counts as slow from then on."""
+    patch.setattr(Flow, "_measure", lambda self, took_ns: None)
+
+
+def window_stays(patch: Patch) -> None:
+    """What is missed changes nothing of how much is on its way."""
+    patch.setattr(Flow, "_miss", lambda self, now_ns: None)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "law"),
+    [
+        (waits_are_kept, laws.test_a_region_that_comes_back_is_sent_what_it_missed_within_two_seconds),
+        (asked_rarely, laws.test_a_region_that_comes_back_is_sent_what_it_missed_within_two_seconds),
+        (all_at_once, laws.test_a_thousand_gateways_do_not_return_at_once),
+        (patience_stays, laws.test_a_region_that_is_only_slow_is_not_sent_everything_twice),
+        (patience_for_ever, laws.test_a_region_that_is_only_slow_is_not_sent_everything_twice),
+        (window_stays, laws.test_what_is_missed_halves_the_window_and_answers_open_it),
+    ],
+)
+def test_the_law_sees_it(mutant: Callable[[Patch], None], law: Callable[[], None], monkeypatch: Patch) -> None:
+    law()
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()
