@@ -182,7 +182,11 @@ def test_a_host_is_known_in_its_life_and_not_by_a_record_of_the_one_before() -> 
     host, subject = simulation.hosts[0], simulation.hosts[1]
     assert subject.life.known_ns >= 0
     assert tells_life(host, subject)
-    subject.node._core.own.incarnation += 1 << BOOT_SHIFT
+    own = subject.node._core.own
+    session, own.session_public = own.session_public, bytes(32)  # Its disk was lost: the same number for another life.
+    assert not tells_life(host, subject)
+    own.session_public = session
+    own.incarnation += 1 << BOOT_SHIFT
     assert not tells_life(host, subject)
 
 

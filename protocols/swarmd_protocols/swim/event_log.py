@@ -116,6 +116,18 @@ class EventLog:
         """Until when the earliest gap is awaited; there is one."""
         return self.pending[min(self.pending)].until_ns
 
+    def number_anew(self, first: int, start: int, change: Callable[[bytes, int], bytes]) -> None:
+        """Number the kept events from `first` on from `start` on: their encoded form for a new number is `change`'s."""
+        kept, self.kept, self._kept_bytes = self.kept, deque(), 0
+        number = start
+        for sequence, encoded in kept:
+            if sequence < first:
+                self._keep(sequence, encoded)
+                continue
+            self._keep(number, change(encoded, number))
+            self.delivered = number
+            number += 1
+
     def recode(self, change: Callable[[bytes], bytes]) -> None:
         """Keep the events in another form."""
         kept, pending = self.kept, self.pending

@@ -76,6 +76,18 @@ class EventShelf:
         self._unwritten[key] = None
         self._trim()
 
+    def remove(self, origin: bytes, sequence: int) -> None:
+        """An event has got another number."""
+        key = _KEY + origin + sequence.to_bytes(8, "big")
+        encoded = self._kept.pop(key, None)
+        if encoded is None:
+            return
+        self._kept_bytes -= len(encoded)
+        if key in self._unwritten:
+            del self._unwritten[key]
+        else:
+            self.core.port.emit(Persist(key, None))
+
     def write(self) -> None:
         """Write what is not in the journal yet."""
         for key in self._unwritten:

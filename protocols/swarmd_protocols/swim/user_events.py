@@ -12,6 +12,7 @@ from swarmd_protocols.effects import MemberState, UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
+from swarmd_protocols.swim.event_alone import Alone
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.event_claims import CUT_OFF_NS, PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_journal import EventJournal
@@ -72,6 +73,7 @@ class UserEvents:
         """By peer and wait: what it is asked for again, and up to where. One question for all of it: whoever claims
         much of many origins is not told this node's vector once for each."""
         self.journal = EventJournal(core)
+        self._alone = Alone(core, self.journal.shelf)
         self._baseline = False
         """Whether it is known what was said before this node came; events before that are not delivered."""
 
@@ -90,6 +92,7 @@ class UserEvents:
         encoded = self._ledger.encoded(core.own.certificate, SignedEvent(body, core.sign("event", body)))
         log = self._log(core.own.node, sequence - 1)
         log.offer(sequence, name, payload, encoded)
+        self._alone.say(sequence)
         again = set(self.unheard.say(sequence, core.now_ns))
         for older, said in [one for one in log.kept if one[0] in again and len(one[1]) <= _PUSHED_MAX]:
             self._pass_on(core.own.node, older, said)
@@ -166,6 +169,8 @@ class UserEvents:
 
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         core = self.core
+        if self._alone.holds(origin):
+            return
         urgent = core.may_push(origin, len(encoded))
         if len(encoded) <= _PUSHED_MAX:
             core.spread(("event", origin, sequence), encoded, EVENT if urgent else DETAIL, urgent=urgent)
@@ -225,15 +230,15 @@ class UserEvents:
         self._await_gaps(origin, log)
 
     def vector(self) -> tuple[tuple[bytes, int], ...]:
-        """How far each live origin was delivered."""
-        return self._ledger.vector()
+        """How far each live origin was delivered; not this one while what it said is held back."""
+        return tuple(told for told in self._ledger.vector() if not self._alone.holds(told[0]))
 
     def beyond(self, peer: bytes, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
         """Kept events that a peer with this vector has not delivered, in order per origin; its own it has said."""
         core, told = self.core, dict(vector)
         found: list[bytes] = []
         for node, log in sorted(self.logs.items()):
-            if node == peer:
+            if node == peer or self._alone.holds(node):
                 continue
             sent_bytes, last = 0, 0
             for sequence, encoded in log.after(max(told.get(node, 0), self._sent.reached(peer, node, core.now_ns))):
@@ -268,6 +273,13 @@ class UserEvents:
     def note_vector(self, peer: Member, message: EventVector) -> None:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
         core = self.core
+        if self._baseline and not self._alone.is_over:
+            own = self._log(core.own.node)
+            for sequence, encoded in self._alone.met(own, self._ledger):
+                self.own_event = sequence
+                self.unheard.say(sequence, core.now_ns)
+                if len(encoded) <= _PUSHED_MAX:
+                    self._pass_on(core.own.node, sequence, encoded)
         if message.asks != VECTOR_BASELINE:
             told: dict[bytes, int] = dict(message.vector)
             self._claims.revise(peer.node, told)
@@ -352,7 +364,7 @@ class UserEvents:
 
     def begin(self) -> None:
         """This node is the first of its swarm: nothing was said before it came."""
-        self._baseline = True
+        self._baseline = self._alone.is_founder = True
         self._take_back()
 
     def _take_back(self) -> None:

@@ -234,8 +234,8 @@ class StateChecker(CheckerBase):
                 continue
             if self._is_cut_off(origin, at_ns):
                 continue
-            if origin in self.run.ledger.disk_lost_ns and not 0 <= source.life.known_ns <= at_ns:
-                # Said under a number that its disk had forgotten, before the swarm could tell it so.
+            if 0 <= source.life.met_boot <= self.run.ledger.events_forgotten.get(name, -1):
+                # Its life was met under a number that its disk had forgotten, by one that did not know better.
                 continue
             if any(origin in storm.nodes and at_ns < storm.end_ns + RECOVERED_NS for storm in storms):
                 continue

@@ -76,6 +76,8 @@ class Life:
     """When it heard its first datagram."""
     known_ns: int = -1
     """When another node, no hostile one, told of it in this life first."""
+    met_boot: int = -1
+    """Its boot number when any other node did."""
     left: bool = False
     """It has said good-bye."""
 

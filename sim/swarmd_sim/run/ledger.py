@@ -49,10 +49,15 @@ class Ledger:
     """(time, host, value) by key."""
     events: list[tuple[int, int, str]] = field(default_factory=list)
     """(time, host, name) of user events."""
+    events_forgotten: dict[str, int] = field(default_factory=dict)
+    """Of those whose author had lost its journal and said them under a boot number of an earlier life: the highest one
+    of these lives."""
     event_deliveries: dict[str, dict[int, int]] = field(default_factory=dict)
     """Host and time of the first delivery, by event name."""
     disk_lost_ns: dict[int, int] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
+    _boots: dict[int, int] = field(default_factory=dict)
+    """The highest boot number of a host's lives that are over."""
 
     def _kept(self, host: Host, refused: str) -> bool:
         if refused:
@@ -90,6 +95,9 @@ class Ledger:
         """A user event was broadcast."""
         if self._kept(host, refused):
             self.events.append((host.engine.now_ns, host.index, name))
+            forgotten = self._boots.get(host.index, 0)
+            if host.index in self.disk_lost_ns and host.node._core.own.boot <= forgotten:
+                self.events_forgotten[name] = forgotten
 
     def event_delays_ns(self) -> list[int]:
         """From each user event to each of its deliveries at another node."""
@@ -113,6 +121,7 @@ class Ledger:
 
     def crashed(self, host: Host) -> None:
         """The process died: what it had answered for but not yet written (see the grace times) counts no more."""
+        self._boots[host.index] = max(self._boots.get(host.index, 0), host.node._core.own.boot)
         # A process that was stopped wrote nothing in the meantime.
         now_ns = host.last_ran_ns
         rows = self.counted.get(host.index, [])

@@ -183,14 +183,20 @@ class Watch:
             self.joins += 1
             self.last_join_ns = self.engine.now_ns
         if subject is not None:
-            tells = subject is not host and not host.hostile  # A thief may keep to itself whom it has met.
-            if change.new is MemberState.ALIVE and tells and subject.life.known_ns < 0 and tells_life(host, subject):
-                subject.life.known_ns = self.engine.now_ns
+            if change.new is MemberState.ALIVE and subject is not host and tells_life(host, subject):
+                self._is_met(host, subject)
             self._note_suspicion(host.index, subject.index, change.new is MemberState.SUSPECT)
         if change.new is MemberState.FAILED and subject is not None and subject.index in self.crashes:
             self._detected(host, subject)
         for checker in self.checkers:
             checker.on_member(host, change)
+
+    def _is_met(self, host: Host, subject: Host) -> None:
+        life = subject.life
+        if life.met_boot < 0:
+            life.met_boot = subject.node._core.own.boot
+        if life.known_ns < 0 and not host.hostile:  # A thief may keep to itself whom it has met.
+            life.known_ns = self.engine.now_ns
 
     def _note_suspicion(self, observer: int, subject: int, suspected: bool) -> None:
         if suspected:
@@ -209,6 +215,10 @@ class Watch:
 
 
 def tells_life(host: Host, subject: Host) -> bool:
-    """Whether a host knows another in its life: a record of the one before is news to who has just started."""
-    member = host.node._core.table.by_node.get(subject.node_id)
-    return member is not None and member.incarnation >> BOOT_SHIFT == subject.node._core.own.boot
+    """Whether a host knows another in its life: a record of the one before is news to who has just started.
+
+    Without a journal a node gives its new life the boot number of an earlier one; the session is its own.
+    """
+    member, own = host.node._core.table.by_node.get(subject.node_id), subject.node._core.own
+    tells = member is not None and member.session_public == own.session_public
+    return tells and bool(member.incarnation >> BOOT_SHIFT == own.boot)
