@@ -12,6 +12,7 @@ from swarmd_models.backends.base import Announce
 from swarmd_models.bundle import Bundle, TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.geo.geolocate import (
+    LEVEL,
     GroundFix,
     Intrinsics,
     Quaternion,
@@ -21,6 +22,7 @@ from swarmd_models.geo.geolocate import (
     quaternion_from_euler,
     ray_to_ground,
 )
+from swarmd_models.geo.terrain import Terrain
 from swarmd_models.looks import Looks
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
@@ -58,6 +60,7 @@ class Eye:
         self._options = options
         self._intrinsics = intrinsics
         self._boresight: Quaternion | None = None
+        self._terrain: Terrain | None = None
         interval_ns = options.update_interval_ms * 1_000_000
         self._tracker = Tracker(_rule(detector.bundle, options), interval_ns, options.first_track_id)
         self._looks = Looks(options.looks_never) if options.looks else None
@@ -91,6 +94,15 @@ class Eye:
         """
         angles = [math.radians(angle) for angle in boresight_deg]
         self._boresight = quaternion_from_euler(*angles) if any(angles) else None
+
+    @property
+    def terrain(self) -> Terrain | None:
+        """The height model in use."""
+        return self._terrain
+
+    def set_terrain(self, terrain: Terrain | None) -> None:
+        """Tell what the ground is like; None: level."""
+        self._terrain = terrain
 
     @property
     def detector(self) -> Detector:
@@ -140,10 +152,12 @@ class Eye:
         pose = frame.pose
         if pose is not None and self._boresight is not None:
             pose = replace(pose, camera_to_ned=multiply(pose.camera_to_ned, self._boresight))
+        if pose is not None and self._terrain is not None:
+            pose = self._terrain.stand(pose)
         fixes = self._locate(detections, pose, intrinsics)
         located = clock()
         events = self._tracker.update(frame.captured_ns, detections, fixes, pose, intrinsics)
-        events = _with_extents(events, pose, intrinsics)
+        events = self._with_extents(events, pose, intrinsics)
         if self._looks is not None:
             events = self._looks.noted(frame.image, events)
         stages = dict(self._detector.stage_ns)
@@ -169,18 +183,22 @@ class Eye:
             x1, y1, x2, y2 = detection.whole_box or detection.box
             v = y2 if at_bottom else (y1 + y2) / 2
             sigma = max(1.0, _PIXEL_SHARE * max(x2 - x1, y2 - y1))
-            fixes.append(ray_to_ground(intrinsics, pose, (x1 + x2) / 2, v, sigma))
+            fixes.append(ray_to_ground(intrinsics, pose, (x1 + x2) / 2, v, sigma, self._terrain or LEVEL))
         return fixes
 
-
-def _with_extents(events: list[TrackEvent], pose: Pose | None, intrinsics: Intrinsics | None) -> list[TrackEvent]:
-    """What is seen in this frame, with how far it reaches on the ground."""
-    if pose is None or intrinsics is None or not is_usable(pose):
-        return events
-    return [
-        event if event.kind == "end" else replace(event, extent_m=extent_on_ground(intrinsics, pose, event.box))
-        for event in events
-    ]
+    def _with_extents(
+        self, events: list[TrackEvent], pose: Pose | None, intrinsics: Intrinsics | None
+    ) -> list[TrackEvent]:
+        """What is seen in this frame, with how far it reaches on the ground."""
+        if pose is None or intrinsics is None or not is_usable(pose):
+            return events
+        ground = self._terrain or LEVEL
+        return [
+            event
+            if event.kind == "end"
+            else replace(event, extent_m=extent_on_ground(intrinsics, pose, event.box, ground))
+            for event in events
+        ]
 
 
 def _rule(bundle: Bundle, options: EyeOptions) -> TrackRule:

@@ -15,7 +15,7 @@ Rules:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swarmd_models.association import Box, centre_distance, common_shift, iou, match
 from swarmd_models.bundle import TrackRule
@@ -333,7 +333,7 @@ def _widened(fix: GroundFix, size_px: float, view: View) -> GroundFix:
     slant_m = math.hypot(fix.east_m, fix.north_m, view.pose.height_agl_m)
     extra = (_CUT_SHARE * size_px / view.intrinsics.fx * slant_m) ** 2
     ee, en, nn = fix.jitter_m2
-    return GroundFix(fix.east_m, fix.north_m, (ee + extra, en, nn + extra), fix.bias_m2)
+    return replace(fix, jitter_m2=(ee + extra, en, nn + extra))
 
 
 def _event(kind: str, track: _Track) -> TrackEvent:

@@ -35,6 +35,8 @@ class Pose:
     attitude_sigma_rad: float = 0.0175
     has_fix: bool = True
     """False: the numbers above must not be used to place anything."""
+    ground_m: float | None = None
+    """Height of the ground below by a height model; None: not known, and the ground is taken as level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class TrackEvent:
     """Frames in which it was detected."""
     position: GroundPosition | None
     extent_m: tuple[float, float] | None = None
-    """How far its box reaches east and north on the level ground, metres; None without a pose or across the horizon."""
+    """How far its box reaches east and north on the ground, metres; None without a pose or across the horizon."""
     features: bytes = b""
     """How it looks, 17 bytes (`looks.py`), where this look is better than any told before; b"": not said."""
     need: float = 0.0

@@ -23,6 +23,7 @@ from swarmd.config.bridges import eye_pose_for
 from swarmd.config.sections import Config
 from swarmd.errors import EyeError
 from swarmd.eye import ipc
+from swarmd.eye.ground import terrain_words
 from swarmd.eye.supervisor import EyeSupervisor
 from swarmd.logs import Logger
 from swarmd_models.geo.sightings import SightingFilter
@@ -110,7 +111,7 @@ class EyeLink:
                 labels=eye.labels,
                 max_frames=eye.max_frames,
                 pose=eye_pose_for(pose.source, self._config.mavlink),
-                camera=ipc.CameraRule(pose.hfov_deg, pose.calibration, pose.boresight_deg),
+                camera=ipc.CameraRule(pose.hfov_deg, pose.calibration, pose.boresight_deg, terrain_words(pose)),
                 backends=eye.backends,
                 frame_interval_ms=eye.frame_interval_ms,
                 keep_frames=eye.keep_frames,

@@ -33,6 +33,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--hfov", type=float, default=0.0, metavar="DEG", help="horizontal field of view of the camera")
     parser.add_argument("--calibration", default="", metavar="FILE", help="the camera's, as OpenCV's or ROS's YAML")
     parser.add_argument("--boresight", default="", metavar="Y,P,R", help="degrees by which the camera is turned")
+    parser.add_argument(
+        "--terrain", default="", metavar="FILE", help="height model: .hgt, a folder of them, or GeoTIFF"
+    )
+    parser.add_argument("--terrain-sigma", type=float, default=4.0, metavar="M", help="how far off its heights may be")
+    parser.add_argument("--terrain-home", default="", metavar="LAT,LON", help="above whose ground poses give heights")
+    parser.add_argument(
+        "--terrain-unknown",
+        default="none",
+        choices=("none", "level"),
+        help="where it says nothing: no place, or level's",
+    )
     parser.add_argument("--threshold", type=_share, default=0.0, help="least score, instead of the model's own")
     parser.add_argument(
         "--false-per-1000", type=float, default=0.0, metavar="R", help="false alarms that thresholds may let through"
@@ -60,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     import cv2
 
-    from swarmd.eye.ipc import Configure
+    from swarmd.eye.ground import open_terrain
+    from swarmd.eye.ipc import Configure, TerrainWords
     from swarmd.eye.sources import open_eye_source
     from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
     from swarmd_models.detector import DetectorOptions
@@ -76,6 +88,8 @@ def _run(args: argparse.Namespace) -> int:
     calibrated = read_calibration(Path(args.calibration)) if args.calibration else None
     eye = Eye.open(bundle, EyeOptions(options), None, _note)
     eye.set_boresight(_boresight(args.boresight))
+    level = args.terrain_unknown == "level"
+    eye.set_terrain(open_terrain(TerrainWords(args.terrain, args.terrain_sigma, args.terrain_home, level)))
     source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)
     seen = failed = 0
     try:
@@ -92,6 +106,8 @@ def _run(args: argparse.Namespace) -> int:
                     _set_camera(eye, calibrated or getattr(source, "intrinsics", None), frame, args.hfov)
                 _show(eye.see(frame), args)
                 seen += 1
+                if eye.terrain is not None and (news := eye.terrain.news()):
+                    _note(news)
             except FrameError as error:
                 # One bad picture of a folder is told and passed over.
                 failed += 1

@@ -216,6 +216,29 @@ class PoseSection:
         "How the camera is turned against what poses say of it: `[yaw, pitch, roll]` in degrees, about its own axes.",
         length=3,
     )
+    terrain: str = option(
+        "",
+        "A height model instead of level ground: an `.hgt` tile, a folder of them, or a GeoTIFF "
+        "(`pip install 'swarmd[terrain]'`).",
+        flag="--terrain",
+    )
+    terrain_sigma_m: float = option(
+        4.0,
+        "Standard deviation of the difference between two of its heights some hundred metres apart; SRTM's is about "
+        "4 m, a survey's by laser a few decimetres.",
+        low=0.0,
+        high=1000.0,
+    )
+    terrain_home: str = option(
+        "",
+        "`LAT,LON`: the heights of poses count from the ground there, as an autopilot's do from where it took off; "
+        "empty: from the ground below the camera.",
+    )
+    terrain_unknown: str = option(
+        "none",
+        "Where the height model says nothing (a void, beyond its edge): `none`, no place, or `level`, level ground's.",
+        choices=("none", "level"),
+    )
     share_s: float = option(
         1.0,
         "Tell the swarm where this node is at most once in so many seconds, more rarely in a large swarm; 0: never.",

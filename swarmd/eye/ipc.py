@@ -33,6 +33,18 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 # --- Brain to eye ---------------------------------------------------------------------------------------------------
 
 
+class TerrainWords(msgspec.Struct, frozen=True):
+    """What the ground is like (`swarmd_models.geo.terrain`)."""
+
+    path: str = ""
+    """Height model; "": level ground."""
+    sigma_m: float = 0.0
+    home: str = ""
+    """`LAT,LON`, or nothing."""
+    level: bool = False
+    """Level ground where the model says nothing."""
+
+
 class CameraRule(msgspec.Struct, frozen=True):
     """What is known of the camera."""
 
@@ -42,6 +54,7 @@ class CameraRule(msgspec.Struct, frozen=True):
     """File of its calibration (`swarmd_models.geo.calibration`); goes before `hfov_deg`."""
     boresight_deg: tuple[float, ...] = ()
     """Yaw, pitch and roll of the camera against what poses say of it."""
+    terrain: TerrainWords = TerrainWords()
 
 
 class Configure(_Message, frozen=True):

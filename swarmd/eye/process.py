@@ -23,6 +23,7 @@ import cv2
 from swarmd.ends import run_and_end
 from swarmd.eye.choice import ModelChoice
 from swarmd.eye.gate import EyeGate
+from swarmd.eye.ground import open_terrain
 from swarmd.eye.ipc import (
     AssignCell,
     CellDone,
@@ -63,6 +64,7 @@ from swarmd_models.frame_ring import FrameRing
 from swarmd_models.geo.calibration import misfit, read_calibration
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
+from swarmd_models.geo.terrain import REASONS
 from swarmd_models.operating_point import alike_milli
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
@@ -156,6 +158,7 @@ class EyeProcess:
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
         eye.set_boresight(config.camera.boresight_deg)
+        eye.set_terrain(open_terrain(config.camera.terrain))
         load_ms = (time.perf_counter() - started) * 1e3
         if config.keep_frames:
             self._ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)
@@ -270,6 +273,8 @@ class EyeProcess:
             self._fail(error)
             return 0
         self._failures = 0
+        if self._eye.terrain is not None and (news := self._eye.terrain.news()):
+            self._announce(news)
         self._observe(frame, result)
         self._crop(frame, result)
         self._tell(frame, result)
@@ -438,6 +443,8 @@ class EyeProcess:
         counters["frames_dropped_newer"] = self._mailbox.dropped
         counters["source_reconnects"] = int(getattr(self._source, "reconnects", 0))
         counters |= self._watch.counters
+        if self._eye.terrain is not None:
+            counters |= {f"terrain_{reason}": self._eye.terrain.counts[reason] for reason in REASONS}
         if self._swapper is not None:
             counters |= self._swapper.counters
         second = self._eye.detector.second

@@ -1,11 +1,14 @@
 """From pixels to the ground and back: a camera with its lens, pose, flat earth within a kilometre.
 
+The ground is level, or what a height model says (`terrain.py`).
+
 Frames: camera forward-right-down (FRD), north-east-down (NED), and metres east and north about an origin (ENU). No fix,
 no pose, a ray near the horizon: then there is no position, never a wrong one.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from swarmd_models.geo.lens import Distortion
 from swarmd_models.types import GroundPosition, Pose
@@ -139,6 +142,8 @@ class GroundFix:
     """Errors that differ from frame to frame (attitude, pixel): (ee, en, nn); averaging helps."""
     bias_m2: tuple[float, float, float]
     """Errors that stay through a pass (position, height): averaging does not help."""
+    ground_m: float | None = None
+    """Height of the ground there, as the height model counts; None on level ground."""
 
     @property
     def covariance_m2(self) -> tuple[float, float, float]:
@@ -158,8 +163,54 @@ def is_usable(pose: Pose | None) -> bool:
     return 0.0 < pose.height_agl_m < 10_000.0 and abs(pose.latitude_deg) < 89.0 and abs(norm - 1.0) < 1e-2
 
 
-def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_sigma: float = 1.0) -> GroundFix | None:
-    """Meet of the ray through a pixel with level ground; None near and above the horizon.
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """Where a ray meets the ground."""
+
+    distance: float
+    """In lengths of the ray."""
+    slope: tuple[float, float] = (0.0, 0.0)
+    """How the ground rises there to the north and to the east."""
+    slope_below: tuple[float, float] = (0.0, 0.0)
+    """Likewise below the camera."""
+    ground_m: float | None = None
+    """Height of the ground there, as the height model counts."""
+
+
+class Ground(Protocol):
+    """What rays meet."""
+
+    @property
+    def sigma_m(self) -> float:
+        """Standard deviation, metres, of its height where a ray ends, as against that below the camera."""
+        ...
+
+    def meet(self, pose: Pose, ray: Vector) -> Meet | None:
+        """Where a ray (north, east, down) from a usable pose meets it; None near and above the horizon."""
+        ...
+
+
+class Level:
+    """Ground that is level, as high as below the camera."""
+
+    sigma_m = 0.0
+
+    def meet(self, pose: Pose, ray: Vector) -> Meet | None:
+        """None also beyond `MAX_RANGE_M`."""
+        height_m = pose.height_agl_m
+        length = math.sqrt(ray[0] ** 2 + ray[1] ** 2 + ray[2] ** 2)
+        if ray[2] < math.sin(MIN_DEPRESSION_RAD) * length or height_m * length / ray[2] > MAX_RANGE_M:
+            return None
+        return Meet(height_m / ray[2], ground_m=pose.ground_m)
+
+
+LEVEL = Level()
+
+
+def ray_to_ground(
+    intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_sigma: float = 1.0, ground: Ground = LEVEL
+) -> GroundFix | None:
+    """Meet of the ray through a pixel with the ground; None near and above the horizon.
 
     Args:
         intrinsics: Of the frame in which `u` and `v` are pixels.
@@ -167,30 +218,36 @@ def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_
         u: Pixel, to the right.
         v: Pixel, downwards.
         pixel_sigma: How well the pixel is known.
+        ground: What it meets.
 
     Source:
-        Covariance by first-order propagation: the Jacobian of the meet by attitude (small rotations about the three
-        NED axes), height, position and pixel.
+        Covariance by first-order propagation: the Jacobian of the meet with the ground's tangent plane by attitude
+        (small rotations about the three NED axes), height, position and pixel.
     """
-    q, height = pose.camera_to_ned, pose.height_agl_m
+    q = pose.camera_to_ned
     looked = intrinsics.ray(u, v)
     if looked is None:
         return None
     ray = rotate(q, (1.0, *looked))
-    meet = _meet(ray, height)
+    meet = ground.meet(pose, ray)
     if meet is None:
         return None
-    north, east = meet
     attitude, pixel = pose.attitude_sigma_rad, pixel_sigma
     # A small rotation w about NED moves the ray by w x ray; a moved ray (dn, de, dd) moves the meet by these.
     turned = ((0.0, -ray[2], ray[1]), (ray[2], 0.0, -ray[0]), (-ray[1], ray[0], 0.0))
-    moves = [(_shift(ray, east, north, height, d), attitude) for d in turned]
+    moves = [(_shift(ray, meet, d), attitude) for d in turned]
     for right, down in _per_pixel(intrinsics, u, v, looked):
-        moves.append((_shift(ray, east, north, height, rotate(q, (0.0, right, down))), pixel))
+        moves.append((_shift(ray, meet, rotate(q, (0.0, right, down))), pixel))
     jitter = _sum_squares(moves)
-    tilt = ((east / height, north / height), pose.height_sigma_m)
-    bias = _sum_squares([tilt, ((1.0, 0.0), pose.position_sigma_m), ((0.0, 1.0), pose.position_sigma_m)])
-    return GroundFix(east, north, jitter, bias)
+    fall = _fall(ray, meet)
+    # A camera or a ground that is higher or lower moves the meet along the ray; so does a camera elsewhere, where the
+    # ground below it slopes otherwise than where the ray ends.
+    north_off, east_off = ((below - there) / fall for below, there in zip(meet.slope_below, meet.slope, strict=True))
+    tilt = ((ray[1] / fall, ray[0] / fall), math.hypot(pose.height_sigma_m, ground.sigma_m))
+    eastward = ((1.0 + ray[1] * east_off, ray[0] * east_off), pose.position_sigma_m)
+    northward = ((ray[1] * north_off, 1.0 + ray[0] * north_off), pose.position_sigma_m)
+    bias = _sum_squares([tilt, eastward, northward])
+    return GroundFix(meet.distance * ray[1], meet.distance * ray[0], jitter, bias, meet.ground_m)
 
 
 def _per_pixel(intrinsics: Intrinsics, u: float, v: float, looked: tuple[float, float]) -> list[tuple[float, float]]:
@@ -206,14 +263,15 @@ def _per_pixel(intrinsics: Intrinsics, u: float, v: float, looked: tuple[float, 
 
 
 def extent_on_ground(
-    intrinsics: Intrinsics, pose: Pose, box: tuple[float, float, float, float]
+    intrinsics: Intrinsics, pose: Pose, box: tuple[float, float, float, float], ground: Ground = LEVEL
 ) -> tuple[float, float] | None:
-    """How far a box reaches on level ground.
+    """How far a box reaches on the ground.
 
     Args:
         intrinsics: Of the frame in which the box is pixels.
         pose: Must be usable.
         box: (left, top, right, bottom), pixels.
+        ground: On which it stands.
 
     Returns:
         Metres from its westernmost to its easternmost corner, and from south to north; None where a corner is near or
@@ -223,29 +281,22 @@ def extent_on_ground(
     meets = []
     for u, v in ((x1, y1), (x2, y1), (x2, y2), (x1, y2)):
         looked = intrinsics.ray(u, v)
-        meet = None if looked is None else _meet(rotate(pose.camera_to_ned, (1.0, *looked)), pose.height_agl_m)
-        if meet is None:
+        ray = None if looked is None else rotate(pose.camera_to_ned, (1.0, *looked))
+        meet = None if ray is None else ground.meet(pose, ray)
+        if ray is None or meet is None:
             return None
-        meets.append(meet)
+        meets.append((meet.distance * ray[0], meet.distance * ray[1]))
     norths, easts = zip(*meets, strict=True)
     return max(easts) - min(easts), max(norths) - min(norths)
 
 
-def _meet(ray: Vector, height_m: float) -> tuple[float, float] | None:
-    """North and east of where a ray meets level ground, about the point below the camera; None near the horizon."""
-    length = math.sqrt(ray[0] ** 2 + ray[1] ** 2 + ray[2] ** 2)
-    if ray[2] < math.sin(MIN_DEPRESSION_RAD) * length or height_m * length / ray[2] > MAX_RANGE_M:
-        return None
-    return height_m * ray[0] / ray[2], height_m * ray[1] / ray[2]
-
-
 def pixel_to_ground(
-    intrinsics: Intrinsics, pose: Pose | None, u: float, v: float, pixel_sigma: float = 1.0
+    intrinsics: Intrinsics, pose: Pose | None, u: float, v: float, pixel_sigma: float = 1.0, ground: Ground = LEVEL
 ) -> GroundPosition | None:
     """The place on the ground that a pixel shows; None without a usable pose, and near the horizon."""
     if pose is None or not is_usable(pose):
         return None
-    fix = ray_to_ground(intrinsics, pose, u, v, pixel_sigma)
+    fix = ray_to_ground(intrinsics, pose, u, v, pixel_sigma, ground)
     if fix is None:
         return None
     latitude, longitude = offset(pose.latitude_deg, pose.longitude_deg, fix.east_m, fix.north_m)
@@ -255,23 +306,31 @@ def pixel_to_ground(
 def ground_to_pixel(
     intrinsics: Intrinsics, pose: Pose, latitude_deg: float, longitude_deg: float
 ) -> tuple[float, float] | None:
-    """The pixel that shows a place, also outside of the frame; None behind the camera and beyond its lens."""
+    """The pixel that shows a place on level ground, also outside of the frame; None behind camera and lens."""
     east, north = enu_m(latitude_deg, longitude_deg, (pose.latitude_deg, pose.longitude_deg))
     return enu_to_pixel(intrinsics, pose, east, north)
 
 
-def enu_to_pixel(intrinsics: Intrinsics, pose: Pose, east_m: float, north_m: float) -> tuple[float, float] | None:
-    """Like `ground_to_pixel`, for metres about the point below the camera."""
+def enu_to_pixel(
+    intrinsics: Intrinsics, pose: Pose, east_m: float, north_m: float, up_m: float = 0.0
+) -> tuple[float, float] | None:
+    """Like `ground_to_pixel`, for metres about the point below the camera, `up_m` above it."""
     w, x, y, z = pose.camera_to_ned
-    forward, right, down = rotate((w, -x, -y, -z), (north_m, east_m, pose.height_agl_m))
+    forward, right, down = rotate((w, -x, -y, -z), (north_m, east_m, pose.height_agl_m - up_m))
     if forward <= 1e-6:
         return None
     return intrinsics.pixel(right / forward, down / forward)
 
 
-def _shift(ray: Vector, east: float, north: float, height: float, d: Vector) -> tuple[float, float]:
+def _fall(ray: Vector, meet: Meet) -> float:
+    """How fast a ray comes down on the ground's tangent plane; above 0."""
+    return ray[2] + meet.slope[0] * ray[0] + meet.slope[1] * ray[1]
+
+
+def _shift(ray: Vector, meet: Meet, d: Vector) -> tuple[float, float]:
     """How (east, north) of the meet moves when the ray moves by `d`."""
-    return (height * d[1] - east * d[2]) / ray[2], (height * d[0] - north * d[2]) / ray[2]
+    along = -meet.distance * (d[2] + meet.slope[0] * d[0] + meet.slope[1] * d[1]) / _fall(ray, meet)
+    return meet.distance * d[1] + ray[1] * along, meet.distance * d[0] + ray[0] * along
 
 
 def _sum_squares(moves: list[tuple[tuple[float, float], float]]) -> tuple[float, float, float]:

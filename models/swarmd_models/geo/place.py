@@ -38,6 +38,8 @@ class Place:
     """Along the camera's axis when last seen."""
     seen_ns: int
     velocity_m_s: tuple[float, float] = (0.0, 0.0)
+    ground_m: float | None = None
+    """Height of the ground there by a height model; None: as high as below the camera."""
 
     def position(self) -> GroundPosition:
         """The estimate in degrees, with jitter of the mean and bias added up."""
@@ -51,18 +53,20 @@ class Place:
         dt = (at_ns - self.seen_ns) * 1e-9
         east, north = enu_m(pose.latitude_deg, pose.longitude_deg, self.origin)
         e, n = self.east_m + self.velocity_m_s[0] * dt - east, self.north_m + self.velocity_m_s[1] * dt - north
-        pixel = enu_to_pixel(intrinsics, pose, e, n)
+        up = 0.0 if self.ground_m is None or pose.ground_m is None else self.ground_m - pose.ground_m
+        pixel = enu_to_pixel(intrinsics, pose, e, n, up)
         if pixel is None:
             return None
         w, x, y, z = pose.camera_to_ned
-        depth = rotate((w, -x, -y, -z), (n, e, pose.height_agl_m))[0]
+        depth = rotate((w, -x, -y, -z), (n, e, pose.height_agl_m - up))[0]
         return pixel[0], pixel[1], max(depth, 0.1)
 
 
 def first_place(fix: GroundFix, pose: Pose, depth_m: float, seen_ns: int) -> Place:
     """The estimate after one frame."""
     origin = (pose.latitude_deg, pose.longitude_deg)
-    return Place(origin, fix.east_m, fix.north_m, inverse(fix.jitter_m2), fix.bias_m2, depth_m, seen_ns)
+    information = inverse(fix.jitter_m2)
+    return Place(origin, fix.east_m, fix.north_m, information, fix.bias_m2, depth_m, seen_ns, ground_m=fix.ground_m)
 
 
 def refined(place: Place, fix: GroundFix, pose: Pose, depth_m: float, seen_ns: int) -> Place:
@@ -85,6 +89,7 @@ def refined(place: Place, fix: GroundFix, pose: Pose, depth_m: float, seen_ns: i
         bias_m2=fix.bias_m2,
         depth_m=depth_m,
         seen_ns=seen_ns,
+        ground_m=place.ground_m if fix.ground_m is None else fix.ground_m,
     )
 
 
@@ -97,7 +102,8 @@ def moved(place: Place, fix: GroundFix, pose: Pose, depth_m: float, seen_ns: int
         measured = ((east - place.east_m) / dt, (north - place.north_m) / dt)
         mixed = [old + _VELOCITY_SHARE * (new - old) for old, new in zip(velocity, measured, strict=True)]
         velocity = (_limited(mixed[0]), _limited(mixed[1]))
-    return Place(place.origin, east, north, inverse(fix.jitter_m2), fix.bias_m2, depth_m, seen_ns, velocity)
+    information = inverse(fix.jitter_m2)
+    return Place(place.origin, east, north, information, fix.bias_m2, depth_m, seen_ns, velocity, fix.ground_m)
 
 
 def inverse(matrix: Covariance) -> Covariance:

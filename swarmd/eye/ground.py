@@ -1,0 +1,36 @@
+"""From what the configuration says of the ground to what the eye takes."""
+
+import math
+from typing import TYPE_CHECKING
+
+from swarmd.eye.ipc import TerrainWords
+from swarmd_models.errors import SourceError
+
+if TYPE_CHECKING:
+    from swarmd.config.sections import PoseSection
+    from swarmd_models.geo.terrain import Terrain
+
+
+def terrain_words(pose: "PoseSection") -> TerrainWords:
+    """What `[pose]` says of the ground."""
+    return TerrainWords(pose.terrain, pose.terrain_sigma_m, pose.terrain_home, pose.terrain_unknown == "level")
+
+
+def open_terrain(words: TerrainWords) -> "Terrain | None":
+    """The height model that is named, or none.
+
+    Raises:
+        SourceError: It cannot be used.
+    """
+    # The brain reads this module, and no NumPy.
+    from swarmd_models.geo.terrain import Terrain, TerrainRule, parse_home
+
+    if not words.path:
+        return None
+    if not (math.isfinite(words.sigma_m) and words.sigma_m >= 0.0):
+        raise SourceError(f"a height model's error of {words.sigma_m:g} m; give 0 or more")
+    try:
+        home = parse_home(words.home)
+    except ValueError as error:
+        raise SourceError(f"the home of the height model: {error}; give LAT,LON in degrees") from error
+    return Terrain.open(TerrainRule(words.path, words.sigma_m, home, words.level))
