@@ -45,6 +45,10 @@ def _register_counters(parts: Parts) -> None:
         "swarmd_detections", "Own detections by what became of them.", "what", lambda: parts.sightings.counts
     )
     metrics.counters(
+        "swarmd_sightings_left_out", "Own new things beyond what a node may report, each frame that showed them.", "",
+        parts.replica.views.left_out,
+    )  # fmt: skip
+    metrics.counters(
         "swarmd_positions", "Positions of members, said and heard.", "what", lambda: parts.positions.counts
     )
     metrics.counters("swarmd_log_lines", "Log lines by level.", "level", lambda: parts.log.lines)

@@ -308,6 +308,8 @@ class Replica:
         match request:
             case Observed(detections):
                 author.observe(detections, now_ns)
+                if news := projection.own.left_out.news():
+                    effects.append(Alarm("sightings-full", news))
             case StatusReport(payload):
                 author.report(payload, effects, now_ns)
             case SayEvent(row):

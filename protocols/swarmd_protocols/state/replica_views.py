@@ -32,6 +32,10 @@ class ReplicaViews:
         """Every node's own sightings, before deduplication."""
         return self._projection.detections()
 
+    def left_out(self) -> dict[str, int]:
+        """Own new things for which there was no room, once for each frame that showed them."""
+        return {"": self._projection.own.left_out.count}
+
     def object_parts(self) -> Iterator[Sequence[ObjectView]]:
         """The same, a few at a time, for who must not hold the event loop up for all of them."""
         return self._projection.shown.parts()

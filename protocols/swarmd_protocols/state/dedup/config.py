@@ -47,7 +47,7 @@ class DedupConfig(msgspec.Struct, frozen=True):
     """Part of the object's variance that an own position must take away to be worth saying (else only "me too")."""
     score_step_milli: int = 50
     sightings_max: int = 20_000
-    """Things that this node itself reports; more are refused at the source (`StateError`)."""
+    """Things that this node itself reports; new ones beyond are left out, counted and named (`room.py`)."""
     crowd_max: int = 24
     """Sightings of one origin and class group in one square of `radius_cm` that are told apart by place; the younger
     ones beyond are each a thing of their own. A table of modules 1 m x 2 m has 12; without a bound, one member could

@@ -16,7 +16,6 @@ Rules this file keeps:
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import stamp_of
 from swarmd_protocols.state.crdt.facts import (
@@ -34,6 +33,7 @@ from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
 from swarmd_protocols.state.dedup.looks import look_of, order_milli
+from swarmd_protocols.state.dedup.room import LeftOut
 from swarmd_protocols.state.dedup.tiers import gives_way, merged, said_after
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
@@ -75,6 +75,7 @@ class OwnSightings:
         """Others' rows to the registers that lean on them."""
         self._unsettled: dict[SightingKey, None] = {}
         """Registers that leaned on a row that has gone or changed."""
+        self.left_out = LeftOut(config)
         self.fed: list[tuple[Register, LocalDetection]] = []
         """Which detection fed which register since somebody took the list; a detection of each event at most."""
 
@@ -149,7 +150,7 @@ class OwnSightings:
             Keys of the registers that changed, in order.
 
         Raises:
-            StateError: A value is out of range; nothing was taken in.
+            StateError: A value is out of range; nothing was taken in. (What is one too many is in `left_out`.)
         """
         for detection in detections:
             check(detection)
@@ -158,9 +159,10 @@ class OwnSightings:
             stamp = stamp_at(detection.captured_ns)
             key = self._tracks.get(detection.track_id)
             if key is None or key not in self.registers:
-                if detection.kind == "end" or gives_way(detection, len(self.registers), self._config):
+                gone = detection.kind == "end" or gives_way(detection, len(self.registers), self._config)
+                key = None if gone else self._bind(detection, incarnation, stamp)
+                if key is None:
                     continue
-                key = self._bind(detection, incarnation, stamp)
             register = self.registers[key]
             self._improve(register, detection, stamp)
             self.fed.append((register, detection))
@@ -168,8 +170,7 @@ class OwnSightings:
             if detection.kind == "end":
                 register.track = None
                 self._tracks.pop(detection.track_id, None)
-        changed |= dict.fromkeys(self._note_neighbours(detections))
-        return list(changed)
+        return list(changed | dict.fromkeys(self._note_neighbours(detections)))
 
     def to_say(self, keys: Sequence[SightingKey], ending: frozenset[SightingKey]) -> tuple[list[Sighting], list[Join]]:
         """Which of the changed registers are worth publishing, and how; marks them as published.
@@ -238,13 +239,15 @@ class OwnSightings:
 
     # --- Binding tracks to registers --------------------------------------------------------------------------------
 
-    def _bind(self, detection: LocalDetection, incarnation: int, stamp: int) -> SightingKey:
+    def _bind(self, detection: LocalDetection, incarnation: int, stamp: int) -> SightingKey | None:
         row = self._fresh(detection, incarnation, stamp)
         register = self.registers.get(row.key) if row.kind == ASSET else self._returning(row, detection)
-        if register is None:
+        if register is not None:
+            register.row = register.row._replace(reports=register.row.reports + 1)
+        elif self.left_out.fits(detection, len(self.registers)):
             register = self._add(Register(self._placed(row)))
         else:
-            register.row = register.row._replace(reports=register.row.reports + 1)
+            return None
         if len(self._tracks) >= _TRACKS_MAX:
             del self._tracks[next(iter(self._tracks))]
         register.track = detection.track_id
@@ -286,8 +289,7 @@ class OwnSightings:
         if row.kind != LATTICE:
             return None
         best: tuple[int, SightingKey] | None = None
-        group = self._group(row.label)
-        for key in self._near(group, row):
+        for key in self._near(self._group(row.label), row):
             register = self.registers[key]
             if register.track is not None and register.frame_ns == detection.captured_ns:
                 continue
@@ -309,8 +311,6 @@ class OwnSightings:
 
     def _add(self, register: Register) -> Register:
         row = register.row
-        if len(self.registers) >= self._config.sightings_max:
-            raise StateError(f"this node already reports {len(self.registers)} things (dedup.sightings_max)")
         self.registers[row.key] = register
         if row.kind == LATTICE:
             self._places.setdefault(self._bucket(row), []).append(row.key)
