@@ -20,22 +20,12 @@ import numpy.typing as npt
 
 from swarmd_models.errors import FrameError, SourceError, SourceRefused
 from swarmd_models.levelling import Leveller, is_raw
-from swarmd_models.picture_header import read_header
+from swarmd_models.picture_file import decoded, picture_bytes
 from swarmd_models.stream_probe import is_about_user, why_refused
 from swarmd_models.types import Frame, FrameSource
 from swarmd_models.v4l2 import open_camera, parse_wish
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-MAX_IMAGE_BYTES = 64 << 20
-"""Of a picture's file."""
-MAX_IMAGE_SIDE = 16_384
-"""Pixels of a picture's side, by its header, before it is decoded."""
-MAX_IMAGE_PIXELS = 160_000_000
-"""Of a picture, before it is decoded: the largest aerial cameras have 150 million. In colour that is 480 MB."""
-_UNKNOWN_PICTURE = "corrupt, or of a format that is not known"
-MAX_RAW_BYTES = 256 << 20
-"""Of a thermal picture's pixels, as its header says them, before it is decoded: a hundred times the largest sensors'.
-Packed, a file of 62 KB holds 512 MB of them, and an eye was at it for a minute."""
 OPEN_TIMEOUT_MS = 10_000
 """Milliseconds for a stream to open; a camera behind Wi-Fi takes some seconds."""
 READ_TIMEOUT_MS = 5_000
@@ -376,42 +366,13 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
     Raises:
         SourceError: Missing, too large, truncated, or no picture.
     """
-    try:
-        if path.stat().st_size > MAX_IMAGE_BYTES:
-            raise SourceError(f"picture {path} is larger than {MAX_IMAGE_BYTES >> 20} MiB")
-        data = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"cannot read picture {path}: {error.strerror}") from error
-    if not data:
-        raise SourceError(f"picture {path} is empty")
-    if data[:2] == b"\xff\xd8" and data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda"):
-        raise SourceError(f"picture {path} is truncated: the JPEG has no end")
-    if data[:8] == b"\x89PNG\r\n\x1a\n" and b"IEND" not in data[-64:]:
-        raise SourceError(f"picture {path} is truncated: the PNG has no end")
-    _check_size(path, data)
-    try:
-        # IMREAD_COLOR would make measurements of 16 bits flat, so those are asked for first.
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if _may_be_raw(data) else None
-        if image is None or not is_raw(image):
-            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error as error:
-        raise SourceError(f"picture {path} cannot be decoded: {error.err}") from error
-    if image is None or image.size == 0:
-        raise SourceError(f"picture {path} cannot be decoded: {_UNKNOWN_PICTURE}")
-    return image if is_raw(image) else image.astype(np.uint8, copy=False)
-
-
-def _check_size(path: Path, data: bytes) -> None:
-    """Refuse by its header what would be too large to decode."""
-    header = read_header(data)
-    if header is None:
-        raise SourceError(f"picture {path} cannot be decoded: {_UNKNOWN_PICTURE}")
-    if header.raw_bytes > MAX_RAW_BYTES:
-        raise SourceError(f"picture {path} holds more than {MAX_RAW_BYTES >> 20} MiB of measurements; give it in parts")
-    if max(header.width, header.height) > MAX_IMAGE_SIDE:
-        raise SourceError(f"picture {path} is wider or higher than {MAX_IMAGE_SIDE} pixels")
-    if header.width * header.height > MAX_IMAGE_PIXELS:
-        raise SourceError(f"picture {path} has more than {MAX_IMAGE_PIXELS // 1_000_000} million pixels")
+    data = picture_bytes(path)
+    # IMREAD_COLOR would make measurements of 16 bits flat, so those are asked for first.
+    if _may_be_raw(data):
+        image = decoded(data, path, cv2.IMREAD_UNCHANGED)
+        if is_raw(image):
+            return image
+    return decoded(data, path, cv2.IMREAD_COLOR).astype(np.uint8, copy=False)
 
 
 def _may_be_raw(data: bytes) -> bool:

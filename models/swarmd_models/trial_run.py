@@ -9,8 +9,9 @@ import numpy as np
 from swarmd_models.backends.base import Announce
 from swarmd_models.bundle import Bundle
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.errors import ArtefactError, FrameError
+from swarmd_models.errors import ArtefactError, FrameError, SourceError
 from swarmd_models.golden import check_golden
+from swarmd_models.picture_file import decoded, picture_bytes
 from swarmd_models.types import Detection, Image
 
 BACKENDS = ("litert", "onnx", "openvino")
@@ -54,13 +55,9 @@ def drawn_picture(width: int, height: int) -> Image:
 def read_picture(path: Path, width: int, height: int) -> Image:
     """A picture, no larger than fits into the model's input; raises `FrameError`."""
     try:
-        image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
-    except OSError as error:
-        raise FrameError(f"picture {path} cannot be read: {error.strerror}") from error
-    except cv2.error as error:
-        raise FrameError(f"picture {path} cannot be decoded") from error
-    if image is None:
-        raise FrameError(f"picture {path} cannot be decoded")
+        image = decoded(picture_bytes(path), path, cv2.IMREAD_COLOR)
+    except SourceError as error:
+        raise FrameError(str(error)) from error
     scale = min(width / image.shape[1], height / image.shape[0])
     if scale < 1.0:
         fitting = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))

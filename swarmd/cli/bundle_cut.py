@@ -90,13 +90,10 @@ def _travels(data: bytes) -> int:
 
 
 def _pictures(paths: list[Path]) -> "list[Image]":
-    import cv2
-    import numpy as np
+    from swarmd_models.errors import SourceError
+    from swarmd_models.picture_file import read_pixels
 
-    found: list[Image] = []
-    for path in paths:
-        image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_ANYCOLOR)
-        if image is None:
-            raise EyeError(f"{path} is no picture that OpenCV reads")
-        found.append(image.astype(np.uint8))
-    return found
+    try:
+        return [read_pixels(path) for path in paths]
+    except SourceError as error:
+        raise EyeError(str(error)) from error

@@ -108,20 +108,21 @@ def _reason(error: Exception) -> str:
 def _read(path: Path) -> "Array":
     import numpy as np
 
-    try:
-        if path.suffix == ".npy":
-            try:
-                array: Array = np.load(path, allow_pickle=False)
-            except ValueError as error:  # NumPy speaks of pickles, which nobody should load.
-                raise WorkerError(f"{path} is no .npy array of numbers") from error
-            return array
-        import cv2
+    from swarmd_models.errors import SourceError
+    from swarmd_models.picture_file import read_pixels
 
-        image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_ANYCOLOR)
-    except (OSError, ValueError) as error:
-        raise WorkerError(f"{path} cannot be read: {_reason(error)}") from error
-    if image is None:
-        raise WorkerError(f"{path} is no picture that OpenCV reads, and no .npy")
+    if path.suffix == ".npy":
+        try:
+            array: Array = np.load(path, allow_pickle=False)
+        except OSError as error:
+            raise WorkerError(f"{path} cannot be read: {_reason(error)}") from error
+        except ValueError as error:  # NumPy speaks of pickles, which nobody should load.
+            raise WorkerError(f"{path} is no .npy array of numbers") from error
+        return array
+    try:
+        image = read_pixels(path)
+    except SourceError as error:
+        raise WorkerError(f"{error}; a tensor is a .npy file") from error
     return image[..., None] if image.ndim == 2 else image
 
 

@@ -143,12 +143,18 @@ class _Batch:
 def _frames(path: Path) -> "Iterator[tuple[str, Array | None]]":
     """Name and picture of each frame, in order; None: it cannot be read."""
     import cv2
-    import numpy as np
+
+    from swarmd_models.errors import SourceError
+    from swarmd_models.picture_file import read_pixels
 
     if path.is_dir():
         for file in sorted(path.iterdir()):
             if file.suffix.lower() in PICTURES and file.is_file():
-                image: Any = cv2.imdecode(np.frombuffer(file.read_bytes() or b"\0", np.uint8), cv2.IMREAD_ANYCOLOR)
+                try:
+                    image: Any = read_pixels(file)
+                except SourceError as error:
+                    print(f"swarmd infer: {error}", file=sys.stderr)
+                    image = None
                 yield file.name, image[..., None] if image is not None and image.ndim == 2 else image
         return
     video = cv2.VideoCapture(str(path))

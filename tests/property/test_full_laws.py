@@ -1,4 +1,4 @@
-"""A node that reports as many things as it may: what fits of a frame is reported, what does not is counted and named."""
+"""A node that reports as many things as it may: what fits is reported, what does not is counted and named."""
 
 import pytest
 from hypothesis import given, settings

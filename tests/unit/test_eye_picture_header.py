@@ -3,15 +3,20 @@
 import random
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from swarmd_models.errors import SourceError
+from swarmd.cli import bundle_cut, infer, infer_batch
+from swarmd.errors import EyeError, WorkerError
+from swarmd_models import trial_run
+from swarmd_models.errors import FrameError, SourceError
+from swarmd_models.picture_file import MAX_IMAGE_SIDE
 from swarmd_models.picture_header import read_header
-from swarmd_models.sources import MAX_IMAGE_SIDE, read_picture
+from swarmd_models.sources import read_picture
 
 COLOUR = np.random.default_rng(1).integers(0, 256, (23, 41, 3), np.uint8)
 GREY = COLOUR[..., 0].copy()
@@ -91,6 +96,34 @@ def test_what_is_too_large_is_refused_before_it_is_decoded(
     sentence = f"wider or higher than {MAX_IMAGE_SIDE}" if name.startswith("a") else "million pixels"
     with pytest.raises(SourceError, match=sentence):
         read_picture(path)
+
+
+def _of_batch(folder: Path) -> None:
+    [(_, image)] = infer_batch._frames(folder)
+    if image is None:
+        raise SourceError("as told")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: trial_run.read_picture(path, 320, 320),
+        infer._read,
+        lambda path: _of_batch(path.parent),
+        lambda path: bundle_cut._pictures([path]),
+    ],
+    ids=["bundle init", "infer", "infer of a folder", "bundle cut"],
+)
+def test_nobody_decodes_a_picture_whose_header_was_not_read(
+    read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.png"
+    assert cv2.imwrite(str(path), np.full((20, 30), 7, np.uint8))
+    read(path)
+    monkeypatch.setattr(cv2, "imdecode", lambda *asked: pytest.fail("it was decoded"))
+    path.write_bytes(_png(16_000, 16_000))
+    with pytest.raises((FrameError, SourceError, EyeError, WorkerError)):
+        read(path)
 
 
 @pytest.mark.parametrize(
