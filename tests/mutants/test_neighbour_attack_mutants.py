@@ -1,6 +1,7 @@
 """What keeps attacks between neighbouring swarms from working, taken out once each: a test must see it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from swarmd_protocols.neighbours import border, hearing, neighbours, space
 from swarmd_protocols.neighbours.border import Border
 from swarmd_protocols.neighbours.hearing import Hearing
 from tests.unit import test_neighbour_attacks as attacks
+from tests.unit import test_neighbour_bounds as bounds
 
 Patch = pytest.MonkeyPatch
 
@@ -53,6 +55,42 @@ def the_public_secret(patch: Patch) -> None:
     patch.setattr(Border, "_secret", lambda self: self._neighbours.key)
 
 
+def the_first_again(patch: Patch) -> None:
+    """Each word begins with the member of the lowest id."""
+    real = Border._places
+
+    def places(self: Border, key: bytes, talk: Any, now_ns: int) -> Any:
+        talk.placed = None
+        return real(self, key, talk, now_ns)
+
+    patch.setattr(Border, "_places", places)
+
+
+def without_end(patch: Patch) -> None:
+    """Every member that was ever told of is kept."""
+    patch.setattr(hearing, "PLACES_KEPT", 1 << 20)
+
+
+def words_for_nothing(patch: Patch) -> None:
+    """Words cost their sender nothing."""
+    patch.setattr(hearing, "WORD_BYTES_S", 1 << 30)
+
+
+def introductions_for_nothing(patch: Patch) -> None:
+    """Introductions cost their sender no more than at the gateway."""
+    patch.setattr(neighbours, "NEWS_BYTES_S", 1 << 30)
+
+
+def by_its_own_date(patch: Patch) -> None:
+    """A word counts as of the date that it bears."""
+    patch.setattr(hearing, "stamp_of", lambda at_ms, now_ms: at_ms)
+
+
+def the_oldest_goes(patch: Patch) -> None:
+    """An agreement too many puts out another."""
+    patch.setattr(neighbours, "in_the_way", lambda kept, now_ms: [])
+
+
 def come_and_go() -> None:
     attacks.test_a_neighbour_that_comes_and_goes_keeps_no_place_for_longer((5, 5))
 
@@ -67,6 +105,14 @@ def come_and_go() -> None:
         (pulses, come_and_go),
         (untold, attacks.test_a_gateway_that_was_replaced_is_told_by_who_never_knew_it),
         (no_bound, attacks.test_a_neighbour_that_revokes_without_end_fills_nothing),
+        (the_first_again, bounds.test_all_members_of_a_large_swarm_are_told_in_turn),
+        (without_end, bounds.test_a_neighbour_that_says_all_it_can_costs_each_member_little),
+        (words_for_nothing, bounds.test_a_neighbour_that_says_all_it_can_costs_each_member_little),
+        (
+            introductions_for_nothing,
+            bounds.test_a_neighbour_that_introduces_itself_anew_all_the_time_costs_each_member_little,
+        ),
+        (by_its_own_date, bounds.test_a_gateway_that_dates_its_words_ahead_keeps_no_others_away),
         (the_public_secret, attacks.test_an_alias_cannot_be_made_by_who_knows_the_node),
     ],
     ids=lambda one: one.__name__,
@@ -76,3 +122,9 @@ def test_an_attack_works(mutant: Callable[[Patch], None], attack: Callable[[], N
         mutant(patch)
         with pytest.raises(AssertionError):
             attack()
+
+
+def test_an_agreement_too_many_puts_out_another(monkeypatch: Patch) -> None:
+    the_oldest_goes(monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        bounds.test_one_agreement_too_many_is_refused()

@@ -84,6 +84,8 @@ def all_claims(patch: Patch) -> None:
 def no_gap(patch: Patch) -> None:
     """Words are taken as often as they come."""
     patch.setattr(hearing, "GAP_MS", 1)
+    patch.setattr(hearing, "WORD_BYTES_S", 1 << 30)
+    patch.setattr(hearing, "stamp_of", lambda at_ms, now_ms: at_ms)
 
 
 def copies(patch: Patch) -> None:

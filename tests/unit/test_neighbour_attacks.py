@@ -277,7 +277,7 @@ def test_an_alias_cannot_be_made_by_who_knows_the_node() -> None:
             guess = blake2b(named, key=known, digest_size=4, person=b"swarmd-alias").digest()
             assert guess not in {row.alias for row in word.places}
     assert gate.border is not None
-    said = gate.border._places(blue.key, world.now_ns)
+    said = gate.border._places(blue.key, gate.border._talk(blue.key, gate.hearing(blue)), world.now_ns)
     assert {row.alias for row in word.places} <= {row.alias for row in said}, "an alias lasts"
 
 

@@ -11,7 +11,8 @@ Rules this file keeps:
   knows both roots can make one, under any key. So it counts against a bucket of its own for each neighbour, and uses up
   a gateway's number only where that gateway has signed what is inside. What opens under nothing counts against one
   bucket of all.
-- A word is said each `SAY_NS`, and within `CHANGED_NS` of a change of what is claimed.
+- A word is said each `SAY_NS`, with as many places as it holds, all members' in turn; and within `CHANGED_NS` of a
+  change of what is claimed, without places.
 
 It holds no sockets: the daemon and the simulator carry its frames.
 """
@@ -95,6 +96,10 @@ class _Talk:
     lock: Lock
     introduced_ns: int = -(1 << 62)
     said_ns: int = -(1 << 62)
+    placed_ns: int = -(1 << 62)
+    """When a word with places was said."""
+    placed: NodeId | None = None
+    """The last member whose place was told."""
     said_claims: tuple[bytes, ...] = ()
     ended_ns: int | None = None
     allowance: Allowance = field(default_factory=lambda: Allowance(QUOTA_BYTES_S, QUOTA_BURST_BYTES))
@@ -196,11 +201,13 @@ class Border:
     def _say(self, key: bytes, talk: _Talk, hearing: Hearing, now_ns: int) -> list[tuple[bytes, bytes]]:
         claims = self._claims(key, now_ns)
         shown = tuple(row.alias + bytes([row.is_working]) for row in claims)
-        if now_ns - talk.said_ns < (SAY_NS if shown == talk.said_claims else CHANGED_NS):
+        is_placed = now_ns - talk.placed_ns >= SAY_NS
+        if not is_placed and (shown == talk.said_claims or now_ns - talk.said_ns < CHANGED_NS):
             return []
         talk.said_ns, talk.said_claims = now_ns, shown
+        places = self._places(key, talk, now_ns) if is_placed else ()
         now_ms = self._neighbours.now_ms(now_ns)
-        word = Word(self._neighbours.key, key, now_ms, self._places(key, now_ns), claims)
+        word = Word(self._neighbours.key, key, now_ms, places, claims)
         statement = sign(WORD, word, self._public, lambda message: self._crypto.sign(self._seed, message))
         frames = []
         for public in hearing.keys(now_ms):
@@ -212,14 +219,19 @@ class Border:
             self.counts["words"] += 1
         return frames
 
-    def _places(self, key: bytes, now_ns: int) -> tuple[PlaceRow, ...]:
+    def _places(self, key: bytes, talk: _Talk, now_ns: int) -> tuple[PlaceRow, ...]:
+        """The next that a word holds, after those of the last."""
         found: list[PlaceRow] = []
-        secret = self._secret()
-        for node, one in sorted(self._scene.located().items()):
+        secret, last = self._secret(), talk.placed
+        held = sorted(self._scene.located().items())
+        talk.placed_ns = now_ns
+        for node, one in sorted(held, key=lambda item: last is not None and item[0] <= last):
             age_ms = max(0, now_ns - one.captured_ns) // 1_000_000
-            if age_ms > PLACE_AGE_MS or len(found) == PLACES_MAX:
+            if age_ms > PLACE_AGE_MS:
                 continue
-            place = one.place
+            if len(found) == PLACES_MAX:
+                break
+            talk.placed, place = node, one.place
             found.append(
                 PlaceRow(
                     alias_of(secret, key, node), place.latitude_e7, place.longitude_e7,

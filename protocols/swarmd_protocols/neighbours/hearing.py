@@ -7,8 +7,10 @@ Rules this file keeps:
   for this swarm.
 - The neighbour's yes is an agreement about this swarm that an operator of its newest root has signed, of the highest
   revision heard; one that has ended is a no.
-- Of words the later counts, at most one each `GAP_MS`; one that is older than `PAST_MS` when it comes, or of more than
-  `AHEAD_MS` to come, is refused. Whatever was said ends: a claim within `LEFT_MAX_MS`, a place within `PLACE_MAX_MS`.
+- Of words the later counts, of each gateway at most one each `GAP_MS` and as many as its part of `WORD_BYTES_S` pays
+  for; what is dated to come counts as of now, so that no gateway keeps another's words away. One that is older than
+  `PAST_MS` when it comes, or of more than `AHEAD_MS` to come, is refused. Whatever was said ends: a claim within
+  `LEFT_MAX_MS`, a place within `PLACE_MAX_MS`.
 - Of its claims as many count as the own operators have agreed to, and as much space; the rest is counted and passed
   over.
 """
@@ -46,7 +48,12 @@ AHEAD_MS = 10_000
 PAST_MS = 60_000
 """A word that is older when it comes says nothing of now: somebody kept it."""
 GAP_MS = 500
-"""Between two words that are taken: a flood costs two signature checks a second."""
+"""Between two words of one gateway that are taken: a flood of its costs two signature checks a second."""
+WORD_BYTES_S = 2_048
+"""What a neighbour's words may come to, for each member hears them all: each of its gateways has an equal part, and
+what one says counts once the last that it said is paid for. The largest, 3.5 kB, takes 1.7 s of one gateway."""
+PLACES_KEPT = 256
+"""Places of one neighbour that are shown at once: four words of the most that one holds; the oldest go."""
 PLACE_MAX_MS = 60_000
 """A place that is older is not shown: a drone has flown half a kilometre since."""
 CONSENT_MS = 60_000
@@ -73,6 +80,10 @@ class Gateway:
     mark: bytes
     """Hash of what is in it, its time apart."""
     heard_ms: int
+    word_ms: int = 0
+    """Of its last word that was taken, as it was dated."""
+    next_ms: int = 0
+    """Before this no other of its words is."""
 
 
 @dataclass(slots=True)
@@ -99,10 +110,14 @@ class Hearing:
     word: Word | None = None
     statement: bytes = b""
     """`word`, as it is passed on."""
+    stamp_ms: int = 0
+    """When `word` was said, and not after it was heard: a date to come keeps nobody else's words away."""
     counts: dict[str, int] = field(default_factory=lambda: {"words": 0, "refused": 0, "over_agreed": 0})
     _consent_order: tuple[int, bytes] = (0, b"")
     _consent_by: bytes = b""
     """The operator's key."""
+    _places: dict[bytes, tuple[PlaceRow, int]] = field(default_factory=dict)
+    """Alias to its last place and the stamp of the word that had it: a word holds as many as fit, in turn."""
     _taken: int = 0
     """Introductions since what is known of its trust was built."""
 
@@ -137,11 +152,10 @@ class Hearing:
 
     def places(self, now_ms: int) -> Iterator[tuple[PlaceRow, int]]:
         """Where its members are, and how old that is, milliseconds."""
-        word = self.word
-        if word is None or not self.agrees(now_ms):
+        if not self.agrees(now_ms):
             return
-        for row in word.places:
-            age_ms = row.age_ms + max(0, now_ms - word.at_ms)
+        for row, said_ms in self._places.values():
+            age_ms = row.age_ms + max(0, now_ms - said_ms)
             if age_ms <= PLACE_MAX_MS:
                 yield row, age_ms
 
@@ -200,8 +214,10 @@ class Hearing:
         if not self._is_gateway(signed.public, node):
             raise IdentityError("its certificate does not name the role gateway, or does not hold")
         self._take_consent(said.consent)
-        self.gateways.pop(node, None)
+        before = self.gateways.pop(node, None)
         self.gateways[node] = Gateway(signed.public, statement, said.at_ms, mark, said.at_ms)
+        if before is not None:
+            self.gateways[node].word_ms, self.gateways[node].next_ms = before.word_ms, before.next_ms
         while len(self.gateways) > GATEWAYS_MAX:
             del self.gateways[min(self.gateways, key=lambda one: (self.gateways[one].said_ms, one))]
         return True
@@ -222,17 +238,26 @@ class Hearing:
         signed, word = read_word(statement)
         if word.sender != self.key or word.to != self.own:
             raise IdentityError("it is of another swarm, or for another")
-        if self.word is not None and word.at_ms < self.word.at_ms + GAP_MS:
+        node, stamp_ms = node_id_of(signed.public), stamp_of(word.at_ms, now_ms)
+        gateway = self.gateways.get(node)
+        if stamp_ms <= self.stamp_ms or (
+            gateway is not None and (word.at_ms <= gateway.word_ms or stamp_ms < gateway.next_ms)
+        ):
             return False
         if not -AHEAD_MS <= now_ms - word.at_ms <= PAST_MS:
             raise IdentityError(f"it is {(now_ms - word.at_ms) / 1000:.0f} s old: kept back, or the clocks differ")
-        node = node_id_of(signed.public)
-        if node not in self.gateways or not self._is_gateway(signed.public, node):
+        if gateway is None or not self._is_gateway(signed.public, node):
             raise IdentityError("no gateway that was introduced has signed it")
         if not signed.holds(WORD, signed.public, self.crypto.verify):
             raise IdentityError("it is not signed by the key that it bears")
-        self.word, self.statement = word, statement
-        self.gateways[node].heard_ms = max(self.gateways[node].heard_ms, word.at_ms)
+        self.word, self.statement, self.stamp_ms = word, statement, stamp_ms
+        gateway.heard_ms, gateway.word_ms = max(gateway.heard_ms, word.at_ms), word.at_ms
+        gateway.next_ms = stamp_ms + max(GAP_MS, len(statement) * 1_000 * len(self.gateways) // WORD_BYTES_S)
+        for row in word.places:
+            self._places.pop(row.alias, None)
+            self._places[row.alias] = (row, stamp_ms)
+        while len(self._places) > PLACES_KEPT:
+            del self._places[next(iter(self._places))]
         self.counts["words"] += 1
         over = len(word.claims) - sum(1 for _ in self._agreed(word))
         self.counts["over_agreed"] += over
@@ -330,6 +355,11 @@ def judged(
         if signed.holds(AGREEMENT, signed.public, verify):
             found[said.key] = (signed, said)
     return found
+
+
+def stamp_of(at_ms: int, now_ms: int) -> int:
+    """By what words are ordered: when one was said, and not after it was heard."""
+    return min(at_ms, now_ms)
 
 
 def number_of(statement: bytes) -> int:

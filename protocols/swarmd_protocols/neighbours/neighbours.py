@@ -15,6 +15,7 @@ from hashlib import blake2b
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import Alarm, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import IdentityError, StateError, WireError
+from swarmd_protocols.federation.gate import Allowance
 from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
 from swarmd_protocols.federation.wire import swarm_key
 from swarmd_protocols.ids import NodeId
@@ -48,11 +49,15 @@ ASK_NS = 1_000_000_000
 """Between two exchanges with one peer about what differs."""
 READ_A_S = 20
 """Messages of one member that are read in a second: one word each `hearing.GAP_MS` of each neighbour, thrice over."""
+NEWS_BYTES_S, NEWS_BURST_BYTES = 1_024, 131_072
+"""What a gateway passes on to its swarm of one neighbour's introductions: each member gets them all."""
 SETTLE_NS = 6_000_000_000
 """How long a claim of a cell stands before work while there is a neighbour: a word to it each second when something
 changes, a second on the way in, and as much to all its members, twice over."""
 KEPT_MAX = 16
-"""Agreements kept, also such as have ended, so that an older one does not come back; operators sign each."""
+"""Agreements kept, also such as have ended, so that an older one does not come back; operators sign each. One more is
+refused where it is brought, unless one has run out by its own date; of too many that members learnt apart from each
+other the oldest goes, with all alike."""
 DATAGRAM_BYTES = 1_000
 """What fits a best-effort payload (`subprotocol.Send`)."""
 ALARM_NS = 3_600_000_000_000
@@ -69,6 +74,8 @@ class _Beside:
     hearing: Hearing
     signed: Signed
     holds: Holds
+    news: Allowance = field(default_factory=lambda: Allowance(NEWS_BYTES_S, NEWS_BURST_BYTES))
+    """For its introductions."""
     alarmed_ns: int | None = None
 
 
@@ -188,7 +195,7 @@ class Neighbours:
         """`Agree` or `Bring`; raises `StateError` for anything else, and for an agreement that does not hold."""
         match request:
             case Agree(statement):
-                return [*self._agree(statement), *self._look(now_ns), *self._keep_looking(now_ns)]
+                return [*self._agree(statement, now_ns), *self._look(now_ns), *self._keep_looking(now_ns)]
             case Bring():
                 return self._bring(request, now_ns)
             case _:
@@ -243,7 +250,8 @@ class Neighbours:
 
     # --- agreements ---------------------------------------------------------------------------------------------------
 
-    def _agree(self, statement: bytes) -> list[SubEffect]:
+    def _agree(self, statement: bytes, now_ns: int | None = None) -> list[SubEffect]:
+        """Take an agreement that is brought now, or that a member gives (None)."""
         try:
             signed, said = read_agreement(statement)
         except WireError as error:
@@ -263,7 +271,12 @@ class Neighbours:
             raise StateError(
                 f"revision {held[1].revision} of the agreement with {held[1].name} is known already: sign a higher one"
             )
-        return self._keep(said, statement)
+        effects: list[SubEffect] = []
+        if now_ns is not None and (JOURNAL + said.key).hex() not in self._kept:
+            for key in in_the_way(self._kept, self.now_ms(now_ns)):
+                del self._kept[key]
+                effects.append(Persist(bytes.fromhex(key), None))
+        return [*effects, *self._keep(said, statement)]
 
     def _keep(self, said: Agreement, statement: bytes) -> list[SubEffect]:
         """An agreement that holds and is the newest of its neighbour."""
@@ -305,6 +318,9 @@ class Neighbours:
         if one is None:
             return []
         is_word = brought.kind == WORD
+        if not is_word and one.news.pause_ms(now_ns):
+            one.hearing.counts["refused"] += 1
+            return []
         try:
             is_new = (one.hearing.tell if is_word else one.hearing.introduce)(brought.statement, self.now_ms(now_ns))
         except (IdentityError, WireError) as error:
@@ -312,6 +328,8 @@ class Neighbours:
             return self._refuse(one.hearing.agreement.name, str(error))
         if not is_new:
             return []
+        if not is_word:
+            one.news.spend(len(brought.statement))
         give = Give(words=(brought.statement,)) if is_word else Give(introductions=(brought.statement,))
         return [*self._push(give, None), *self._changed(brought.key, now_ns)]
 
@@ -444,6 +462,25 @@ class Neighbours:
             spots = [Spot(cell.key, cell.east_cm, cell.north_cm) for cell in claims.cells.values()]
             self._looked = _Looked(Ground(spots, claims.pitch_cm), claims.cells)
         return self._looked.ground
+
+
+def in_the_way(kept: Mapping[str, bytes], now_ms: int) -> list[str]:
+    """Which agreement makes room for one more; none where there is room.
+
+    Raises:
+        StateError: None does.
+    """
+    if len(kept) < KEPT_MAX:
+        return []
+    until_ms = {key: read_agreement(statement)[1].until_ms for key, statement in kept.items()}
+    run_out = [key for key, end_ms in until_ms.items() if 0 < end_ms <= now_ms]
+    if not run_out:
+        raise StateError(
+            f"{KEPT_MAX} agreements are kept and none has run out: one that was ended stays, so that its older "
+            "revisions stay ended; sign a higher revision of one that nobody needs with --days 0.001, and bring this "
+            "one again two minutes later"
+        )
+    return [min(run_out, key=lambda key: (until_ms[key], key))]
 
 
 def _given(beside: Mapping[bytes, _Beside], lacked: Container[tuple[int, bytes]]) -> Give:
