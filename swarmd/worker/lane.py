@@ -319,8 +319,8 @@ class Shelf:
             self.outbox.expire(time.monotonic_ns())
             if not (self._laid or self.outbox.held_bytes):
                 continue
-            bodies = sum(len(laid.body) for laid in self._laid.values()) + self.outbox.held_bytes
-            meant_bytes = _COPIES * (self._elsewhere_bytes() + self.held_bytes + bodies)
+            bodies = sum(len(laid.body) for laid in self._laid.values())
+            meant_bytes = _COPIES * (self._elsewhere_bytes() + self.held_bytes + bodies) + self.outbox.held_bytes
             if _resident_bytes() - self._floor_bytes - meant_bytes <= GROWTH_MAX_BYTES:
                 continue
             await self._reset()

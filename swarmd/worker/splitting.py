@@ -18,6 +18,7 @@ come here first, as those always do of a device that has the part itself and cou
 """
 
 import asyncio
+import math
 import secrets
 import time
 import tomllib
@@ -58,6 +59,8 @@ SPLITS_MAX = 16
 _TENSORS_MAX = 8
 """At one position; only the last has more than one."""
 _DIGEST_CHARS = 64
+_HEAD_BYTES = 4096
+"""What stands beside the tensors of a question, at most."""
 _SIZE_MAX_BYTES = 64 << 20
 """At a position: what the lane carries."""
 
@@ -350,7 +353,7 @@ class _Walker:
 
         def is_sound(found: Found) -> bool:
             if found.far is not None:
-                return 0 < found.far.kept.size_bytes <= _SIZE_MAX_BYTES
+                return 0 < found.far.kept.size_bytes <= _most_bytes(self._split.ports[part.end], units)
             try:
                 outputs.update(_judged(read_answer(found.body, found.json_bytes), self._split.ports[part.end], units))
             except OipError:
@@ -421,6 +424,11 @@ class _Walker:
             walk.on_lost(held[1])
             del self.parts[len(walk.done) :]
             return held
+
+
+def _most_bytes(ports: Sequence[Port], units: int) -> int:
+    """Of a question with these tensors: the next lender's ticket pays for what a place says, true or not."""
+    return _HEAD_BYTES + units * sum(math.prod(port.shape[1:]) * port.dtype.itemsize for port in ports)
 
 
 def _fits(resident: Resident, split: Split, begin: int, end: int) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,25 @@ async def test_a_lender_that_keeps_other_bytes_than_it_signed_for_is_named() -> 
         assert (await one.infer())[0]
         assert wrongs(one) == [one.head.node.hex()]
         assert one.parts[one.tails[0].node].ran == 1, "the tail ran nothing of it"
+
+
+@law
+async def test_a_lender_that_says_to_keep_more_than_there_is_is_named_and_costs_no_ticket() -> None:
+    """The next lender's ticket would pay for it."""
+    async with trio() as one:
+        assert one.head.shelf is not None
+        keep_for = one.head.shelf.keep_for
+
+        async def boasts(*asked: Any) -> Any:
+            kept = await keep_for(*asked)
+            assert kept is not None
+            return replace(kept, size_bytes=12 << 20)
+
+        one.head.shelf.keep_for = boasts  # type: ignore[method-assign]
+        with pytest.raises(OipError):
+            await one.infer(3_000)
+        assert set(wrongs(one)) == {one.head.node.hex()}
+        assert [word for word in one.lent if source_of(word.data) is not None] == []
 
 
 @law

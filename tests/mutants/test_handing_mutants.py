@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from swarmd.worker import for_others, lane
+from swarmd.worker import for_others, lane, splitting
 from swarmd.worker.elsewhere import Elsewhere
 from swarmd.worker.splitting import _Walker
 from swarmd_protocols.offload.offload import Offload
@@ -40,10 +40,18 @@ def _who_has_the_part_looks_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Walker, "_has_none", lambda self, position: True)
 
 
+def _a_place_may_say_any_size(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(splitting, "_most_bytes", lambda ports, units: 64 << 20)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_places_need_no_signature, laws.test_a_borrower_sends_no_lender_where_another_has_not_said_that_it_listens),
     (_what_is_no_number_is_run, laws.test_what_is_no_number_is_the_heads_fault_and_not_the_tails),
     (_nobody_is_named, laws.test_a_lender_that_keeps_other_bytes_than_it_signed_for_is_named),
+    (
+        _a_place_may_say_any_size,
+        laws.test_a_lender_that_says_to_keep_more_than_there_is_is_named_and_costs_no_ticket,
+    ),
     (_it_is_tried_again_at_once, laws.test_where_it_is_gone_the_head_is_asked_again),
     (_who_has_the_part_looks_away, laws.test_a_device_that_has_a_part_sees_what_lies_at_its_ends),
 ]
