@@ -33,7 +33,7 @@ import numpy as np
 
 from swarmd.worker.answers import json_answer, late
 from swarmd.worker.batcher import HIGH, LOW, NORMAL, Batcher
-from swarmd.worker.borrowing import may_leave, wants_quickest
+from swarmd.worker.borrowing import NobodyError, may_leave, wants_quickest
 from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, Elsewhere, Errand, Found, Own
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.lent import INFER, METADATA
@@ -354,9 +354,12 @@ class Texting:
             try:
                 found, lender = await self._ask(text)
             except OipError as error:
-                # What does not fit, fits nobody. What has not begun is refused at once, so that the program may choose.
+                # What does not fit, fits nobody. What has not begun is refused at once where nobody offers it, or this
+                # device alone is busy, so that the program may choose; a lender that has not answered in one turn may
+                # in the next, as over a lossy radio.
                 left_s = (text.until_ns - time.monotonic_ns()) / 1e9
-                is_final = error.status not in (503, 504) or not text.made or left_s <= pause_s
+                may_begin = bool(text.made) or (isinstance(error, NobodyError) and error.may_retry)
+                is_final = error.status not in (503, 504) or not may_begin or left_s <= pause_s
                 if is_final or turn == _FAILURES_MAX - 1:
                     raise
                 self.counters["text_asked_again"] += 1

@@ -13,6 +13,7 @@ from swarmd.cli import infer_text
 from swarmd.worker import words
 from swarmd.worker.asking import Wish
 from swarmd.worker.batcher import Batcher, BatcherConfig
+from swarmd.worker.borrowing import NobodyError
 from swarmd.worker.elsewhere import Elsewhere, Found
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import METADATA, open_request, pack_answer
@@ -68,6 +69,8 @@ class Lenders:
         self.wrong: list[str] = []
         self._by: dict[int, str] = {}
         self.left_ms: list[int] = []
+        self.lost: list[bool] = []
+        """Asks for tokens that have no answer, and whether somebody still offers the model."""
 
     async def ask(self, digest: str, data: bytes, units: int, left_ms: int, *_: object) -> words.Borrowed:
         self.left_ms.append(left_ms)
@@ -78,6 +81,8 @@ class Lenders:
             self.described += 1
             said_json = msgspec.json.encode({"model_version": DIGEST, "parameters": self.told})
             return words.Borrowed(number, pack_answer([said_json], None), "teller", digest=DIGEST)
+        if self.lost:
+            raise NobodyError("no device has answered in time", may_retry=self.lost.pop(0))
         self._by[number] = "maker"
         found = said(self.tokens[:1])
         return words.Borrowed(number, pack_answer([found.body], found.json_bytes), "maker", digest=DIGEST)
@@ -121,6 +126,20 @@ def test_a_models_words_may_take_as_long_to_come_as_the_text_and_tokens_only_a_t
     write(texting_of(lenders), timeout=30_000_000)
     assert 20_000 < lenders.left_ms[0] <= 30_000
     assert lenders.left_ms[1] <= 5_000
+
+
+def test_a_text_whose_first_ask_is_lost_begins_with_the_next() -> None:
+    """Over a radio with 10 % loss texts with a minute's time were given up when their first turn was not answered."""
+    lenders = Lenders({"labels": HONEST, "window": 8, "end": "<end>"}, [3])
+    texting = texting_of(lenders)
+    lenders.lost = [True, True]
+    assert write(texting, timeout=30_000_000)["text_output"] == " c"
+    assert texting.counters["text_asked_again"] == 2
+    for lost, asks in (([False], 1), ([True] * 20, 6)):
+        lenders.lost, lenders.left_ms = list(lost), []
+        with pytest.raises(OipError, match="no device has answered"):
+            write(texting, timeout=30_000_000)
+        assert len(lenders.left_ms) == asks, "refused at once where nobody offers it, and after six turns in any case"
 
 
 def test_tokens_of_no_word_count_against_their_lender_once_another_has_borne_the_words_out() -> None:
