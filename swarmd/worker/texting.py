@@ -352,7 +352,8 @@ class Texting:
         pause_s = _PAUSE_S
         for turn in range(_FAILURES_MAX):
             try:
-                found, lender = await self._ask(text)
+                # A lender that was slow once is taken to be for ten seconds: each failure doubles the time of a turn.
+                found, lender = await self._ask(text, self._deadline_ms << turn)
             except OipError as error:
                 # What does not fit, fits nobody. What has not begun is refused at once where nobody offers it, or this
                 # device alone is busy, so that the program may choose; a lender that has not answered in one turn may
@@ -375,8 +376,8 @@ class Texting:
             return found
         raise AssertionError
 
-    async def _ask(self, text: _Text) -> tuple[list[int], str]:
-        """The next tokens and who made them: a lender, or "" for this device."""
+    async def _ask(self, text: _Text, turn_ms: int) -> tuple[list[int], str]:
+        """The next tokens and who made them, a lender in `turn_ms`, or "" for this device."""
         wishes, model = text.asked.parameters, text.model
         steps = min(text.chunk, wishes.max_tokens - text.made)
         inputs: Tensors = {
@@ -400,7 +401,7 @@ class Texting:
                 is_busy = True
             else:
                 return outputs["tokens"].tolist(), ""
-        return await self._there(text, inputs, steps, min(left_ms, self._deadline_ms), is_busy)
+        return await self._there(text, inputs, steps, min(left_ms, turn_ms), is_busy)
 
     async def _there(
         self, text: _Text, inputs: Tensors, steps: int, left_ms: int, is_busy: bool

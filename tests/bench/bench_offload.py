@@ -413,6 +413,11 @@ def text(loss: int) -> Iterator[dict[str, Any]]:
             "alike": sum(max(one.values(), default=0) for one in of_each),
             "tokens": tokens, "p50_ms": round(sorted(took)[len(took) // 2]), "slowest_ms": round(max(took)),
             "killed_in_ms": round(took[3]), "suspected": one.suspicions(killed),
+            "borrower": one.borrower.status()["lending"]["counts"],
+            "lenders": [
+                daemon.status()["lending"]["counts"] for daemon in one.lab.daemons[:2] if daemon.name != killed
+            ],
+            "load": round(os.getloadavg()[0], 1),
         }  # fmt: skip
 
 
