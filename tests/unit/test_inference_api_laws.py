@@ -81,7 +81,7 @@ class World:
             return error.status
         return json.loads(b"".join(answer.pieces))["outputs"][0]["data"]
 
-    async def until(self, done: Callable[[], object], what: str, tries: int = 12_000) -> None:
+    async def until(self, done: Callable[[], object], what: str, tries: int = 2000) -> None:
         for _ in range(tries):
             if done():
                 return
