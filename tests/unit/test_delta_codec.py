@@ -1,5 +1,7 @@
 """Deltas rebuild to the byte, refuse what is wrong, and are as small as they should be."""
 
+import ctypes
+import errno
 import lzma
 import subprocess
 import sys
@@ -166,6 +168,53 @@ def test_whoever_takes_a_decoder_over_reaches_nobody(tmp_path: Path) -> None:
     if takes_filters():  # Elsewhere the limits are what there is.
         assert what_a_taken_over_decoder_may(tmp_path, TAKEN_OVER, "jailed") == b"0 processes"
         assert (tmp_path / "base").exists()
+
+
+THREADS = """
+import os, threading
+from swarmd.release.delta import jail
+jailed, waits, found = threading.Event(), threading.Event(), []
+def older():
+    waits.set()
+    jailed.wait()
+    try:
+        os.stat("/")
+        found.append(b"free")
+    except PermissionError:
+        found.append(b"shut in")
+thread = threading.Thread(target=older)
+thread.start()
+waits.wait()
+if not jail.shut_in():
+    found.append(b"no filter")
+jailed.set()
+thread.join()
+os.write(1, b", ".join(found))
+os._exit(0)
+"""
+
+
+def knows_all_threads() -> bool:
+    """Whether the kernel takes a filter for all threads: it would look at the filter, which is none."""
+    number = jail._SECCOMP.get(jail.platform.machine())
+    if number is None:
+        return False
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    refused = syscall(ctypes.c_long(number), 1, 1, ctypes.c_void_p(None))
+    return refused == -1 and ctypes.get_errno() == errno.EFAULT
+
+
+def test_a_thread_that_began_before_the_filter_is_shut_in_too() -> None:
+    if takes_filters() and knows_all_threads():  # Elsewhere it holds the thread that decodes.
+        done = subprocess.run([sys.executable, "-c", THREADS], check=True, timeout=60, stdout=subprocess.PIPE)
+        assert done.stdout == b"shut in"
+
+
+def test_a_kernel_that_knows_one_thread_alone_is_asked_for_that(tmp_path: Path) -> None:
+    if takes_filters():
+        other = "\nfrom swarmd.release.delta import jail\njail._SECCOMP = dict.fromkeys(jail._SECCOMP, 9_999)"
+        script = TAKEN_OVER.replace("codec.apply_delta = evil", "codec.apply_delta = evil" + other)
+        assert what_a_taken_over_decoder_may(tmp_path, script, "jailed") == b"0 processes"
 
 
 @pytest.mark.parametrize(("machine", "pointer_bytes"), [("riscv64", 8), ("armv7l", 4), ("", 8), ("aarch64", 4)])

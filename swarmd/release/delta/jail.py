@@ -6,8 +6,10 @@ program in its own place. The filter lets pass what a decoder calls (`_MAY`), me
 nothing else: the rest fails with EPERM, so that whatever was forgotten here ends in a delta that cannot be made, and
 the node fetches the whole file.
 
-It needs no right and no library: `prctl` alone, which containers leave to their programs, since filters only add up.
-Where the kernel or the container refuses it, or the machine is none of those below, the limits are what there is.
+It holds all threads of the process, those too that a library has started before (`seccomp(2)` with TSYNC); where the
+kernel or the container knows no such call, the thread that asks for it and those that this one starts: by `prctl`. It
+needs no right and no library: containers leave both to their programs, since filters only add up. Where the kernel or
+the container refuses it, or the machine is none of those below, the limits are what there is.
 
 Source:
     `seccomp(2)`, `linux/filter.h`, `linux/audit.h`; numbers: `asm/unistd_64.h`, `asm-generic/unistd.h` (Linux 6.1).
@@ -18,6 +20,9 @@ import platform
 import struct
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+"""Number of `seccomp(2)` by machine."""
 _LOAD, _IS, _HAS_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 """Instructions: load a word, jump where it equals, jump where it has a bit, return."""
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001
@@ -43,7 +48,7 @@ _MAY = {
 
 
 def shut_in() -> bool:
-    """Leave this thread, from now on and for good, only what a decoder needs.
+    """Leave this process, from now on and for good, only what a decoder needs.
 
     Returns:
         Whether the kernel has taken the filter.
@@ -55,10 +60,16 @@ def shut_in() -> bool:
     held = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: how many instructions of 8 bytes, and where they are.
     head = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(held)))
-    prctl = ctypes.CDLL(None).prctl
+    library = ctypes.CDLL(None, use_errno=True)
+    prctl, syscall = library.prctl, library.syscall
     prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+    syscall.argtypes, syscall.restype = [ctypes.c_long] + [ctypes.c_ulong] * 3, ctypes.c_long
     if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return False
+    number = _SECCOMP[platform.machine()]
+    # -1 where there is no such call; above 0 the thread that has other filters, and nothing has happened.
+    if syscall(number, _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC, ctypes.addressof(head)) == 0:
+        return True
     return not prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(head), 0, 0)
 
 
