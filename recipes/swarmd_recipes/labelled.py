@@ -24,13 +24,24 @@ import numpy as np
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.evaluate import evaluate_frames
+from swarmd_models.heads import (
+    F32,
+    Features,
+    TuneOptions,
+    Weights,
+    find_heads,
+    joined,
+    loss_and_gradient,
+    read_all,
+    read_head,
+    train_heads,
+)
 from swarmd_models.labelling.forms import Box
 from swarmd_models.labelling.scenes import LabelledScene, scene_of
 from swarmd_models.labelling.training_set import TrainingSet, load_set
 from swarmd_models.synthetic.scenes import Scene
 from swarmd_models.synthetic.targets import Targets, grid_of, targets_of
 from swarmd_recipes import heads
-from swarmd_recipes.heads import F32, Features, TuneOptions, Weights
 
 LEAST_TAUGHT = 10
 LEAST_HELD = 4
@@ -115,7 +126,7 @@ def learn(
         raise ArtefactError(f"{out} is there already; name a new folder")
     source = Path(bundle.model_path)
     data = source.read_bytes()
-    tensor, found = heads.find_heads(data, len(bundle.labels))
+    tensor, found = find_heads(data, len(bundle.labels))
     taught, held = _pictures(bundle, sets)
     net = Features(source, tensor)
 
@@ -128,8 +139,8 @@ def learn(
     choosing = max(2, len(taught) // 5)
     frames = seen(taught[:-choosing]) + drawn(chosen.seed, round(len(taught) * REPLAY_SHARE))
     judge = seen(taught[-choosing:]) + drawn(chosen.seed + 2, max(2, round(choosing * REPLAY_SHARE)))
-    start = {name: heads.read_head(data, head) for name, head in found.items()}
-    *_, (_, _, end) = heads.train_heads(start, frames, chosen)
+    start = {name: read_head(data, head) for name, head in found.items()}
+    *_, (_, _, end) = train_heads(start, frames, chosen)
     new, changed = heads.best_on_the_way(data, found, start, end, judge)
     held_frames, drawn_frames = seen(held), drawn(chosen.seed + 1, _DRAWN_HELD)
     wholes = [one.scene for one in held if one.is_whole]
@@ -142,7 +153,7 @@ def learn(
     try:
         path = heads.write_bundle(bundle, draft, new, version)
         before = _judged(bundle, start, held_frames, drawn_frames, wholes)
-        after = _judged(load_bundle(path), heads.read_all(new, found), held_frames, drawn_frames, wholes)
+        after = _judged(load_bundle(path), read_all(new, found), held_frames, drawn_frames, wholes)
         _refuse_worse(before, after)
         learned = Learned(path, before, after, changed, len(taught), len(held))
         _write_lineage(learned, bundle, sets)
@@ -189,7 +200,7 @@ def _judged(
 
 def _loss(weights: Weights, frames: Sequence[Frame]) -> float:
     features = np.concatenate([one for one, _ in frames]).astype(np.float64)
-    loss, _ = heads.loss_and_gradient(weights, features, heads.joined([one for _, one in frames]))
+    loss, _ = loss_and_gradient(weights, features, joined([one for _, one in frames]))
     return round(loss, 5)
 
 

@@ -10,6 +10,7 @@ from swarmd_protocols.learning.book import Book
 from swarmd_protocols.learning.learning import Learning
 from swarmd_protocols.releases.upload_budget import UploadBudget
 from tests.property import test_learning_laws as laws
+from tests.sim import test_sim_learning as sim_laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 
 
@@ -101,6 +102,10 @@ def failed_trainings_are_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(learning, "in_units", lambda change: [1] * len(change))
 
 
+def in_a_simulated_swarm_a_liar_moves_little() -> None:
+    sim_laws.a_liar_moves_little(sim_laws.run())
+
+
 def a_fifth_that_says_all_alike() -> None:
     laws.test_a_fifth_of_the_members_does_not_move_the_head("all alike")
 
@@ -123,6 +128,8 @@ def a_failed_training() -> None:
 
 PAIRS: list[tuple[Law, Mutant]] = [
     (a_fifth_that_says_all_alike, everybody_counts_alike),
+    (in_a_simulated_swarm_a_liar_moves_little, everybody_counts_alike),
+    (sim_laws.learns_like_one_place, what_was_left_out_is_forgotten),
     (laws.test_what_was_not_told_is_told_later, what_was_left_out_is_forgotten),
     (a_forged_delta, anybody_signs),
     (too_many_entries, everything_fits),

@@ -9,14 +9,15 @@ from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError
 from swarmd_models.golden import check_golden
+from swarmd_models.heads import F64, TuneOptions, Weights, find_heads, loss_and_gradient, read_head, write_head
 from swarmd_models.synthetic.targets import Targets
 from swarmd_recipes import heads
-from swarmd_recipes.heads import Scores, TuneOptions, find_heads, loss_and_gradient, read_head, write_head
+from swarmd_recipes.heads import Scores
 
 CLASSES = 11
 
 
-def some_cells(seed: int, count: int = 40) -> tuple[heads.Weights, heads.F64, Targets]:
+def some_cells(seed: int, count: int = 40) -> tuple[Weights, F64, Targets]:
     rng = np.random.default_rng(seed)
     weights = {
         name: (rng.normal(0, 0.4, (outputs, 8)), rng.normal(1.0 if name == "dist" else 0.0, 0.3, outputs))

@@ -66,6 +66,8 @@ class Replay:
         with mutated(self.mutant):
             if self.scenario.neighbours.agree_at_s:
                 return TwoSwarms(self.scenario, self.seed, chosen).run()
+            if self.scenario.learning.labelled:
+                return _learning(self.scenario, self.seed, chosen)
             return Simulation(self.scenario, self.seed, chosen).run()
 
     def to_json(self) -> str:
@@ -85,6 +87,13 @@ class Replay:
             },
             indent=1,
         )
+
+
+def _learning(scenario: Scenario, seed: int, options: Options) -> Result:
+    # Models and their runtime are heavy imports that only such runs pay for.
+    from swarmd_sim.run.learning import LearningSwarm
+
+    return LearningSwarm(scenario, seed, options).run()
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ _CHOICES = {
     ("release", "revoke"): ("bad", "running", "either"),
     ("offload", "fleet"): ("drones", "traffic", "parts", "batch"),
     ("offload", "rule"): ("ours", "local", "always", "if"),
+    ("learning", "lie"): ("sign", "scaled", "same", "other", "equivocate", "garbage", "mixed"),
 }
 _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("swarm", "nodes"): (1, NODES_MAX),
@@ -98,6 +99,15 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("neighbours", "cut_s"): (0, 86_400),
     ("neighbours", "hostile_at_s"): (0, 86_400),
     ("neighbours", "hold_s"): (10, 86_400),
+    ("learning", "labelled"): (0, NODES_MAX),
+    ("learning", "bad"): (0, NODES_MAX),
+    ("learning", "alpha"): (0.01, 100),
+    ("learning", "scenes"): (6, 1_000),
+    ("learning", "round_s"): (1, 3_600),
+    ("learning", "rounds"): (1, 32),
+    ("learning", "share"): (0.001, 0.5),
+    ("learning", "noise"): (0, 1_000),
+    ("learning", "length"): (0.001, 1_000),
     ("checks", "settle_s"): (0, 3_600),
 }
 

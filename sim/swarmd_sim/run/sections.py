@@ -299,6 +299,34 @@ class NeighboursSection:
 
 
 @dataclass(frozen=True, slots=True)
+class LearningSection:
+    """`[learning]`: members learn one head from rows that differ from member to member (`run/learning.py`)."""
+
+    labelled: int = 0
+    """The first so many members have labelled rows; 0: nothing is learned."""
+    bad: int = 0
+    """So many after them have rows too, and lie."""
+    lie: str = "mixed"
+    """How: "sign", "scaled", "same", "other", "equivocate", "garbage", or "mixed"."""
+    alpha: float = 0.3
+    """Of the Dirichlet distribution by which rows are dealt out: the smaller, the more unequal."""
+    seed: int = 11
+    """Of the drawn modules."""
+    scenes: int = 84
+    """That rows are taken from, some 46 each; a third as many judge, a sixth as many are drawn by devices."""
+    round_s: float = 6.0
+    rounds: int = 15
+    share: float = 0.05
+    """Of the head's weights, told in a round."""
+    noise: float = 0.0
+    """Deviation of the noise that members add, in lengths; 0: none."""
+    length: float = 1.0
+    """That changes are clipped to where there is noise."""
+    judged: bool = True
+    """The bars are rules."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChecksSection:
     """`[checks]`: bounds that this scenario must keep."""
 
@@ -343,6 +371,7 @@ class Scenario:
     release: ReleaseSection = field(default_factory=ReleaseSection)
     offload: OffloadSection = field(default_factory=OffloadSection)
     neighbours: NeighboursSection = field(default_factory=NeighboursSection)
+    learning: LearningSection = field(default_factory=LearningSection)
     checks: ChecksSection = field(default_factory=ChecksSection)
     gossip: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     """Overrides of the membership's configuration, by its own field names."""
