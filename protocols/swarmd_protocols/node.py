@@ -157,7 +157,7 @@ class Node:
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._reader = Reader(self._core, self._wire, self._swim, self._subs, self._perform, self._on_trust)
         self._relay = Relay(self._core, self._wire, self._reader.take_relayed)
-        if config.swim.mesh:
+        if config.swim.mesh != "off":
             self._subs[self._relay.name] = self._relay
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -437,7 +437,7 @@ def make_node(
             swim=replace(
                 SwimConfig.lean() if config.gossip.profile == "lean" else SwimConfig(),
                 full_view_max=config.gossip.full_view_max,
-                mesh=config.gossip.mesh,
+                mesh=cast(Literal["off", "auto", "on"], config.gossip.mesh),
                 casts=casts,
             ),
         ),

@@ -238,7 +238,10 @@ def _checked(setting: _Setting) -> object:
     field = _field(setting.section, setting.key)
     assert field is not None
     meta = field.metadata
-    value = _typed(setting.value, _kind(setting.section, setting.key))
+    given = setting.value
+    if isinstance(given, bool) and {"on", "off"} <= set(meta.get("choices", ())):
+        given = "on" if given else "off"
+    value = _typed(given, _kind(setting.section, setting.key))
     if meta.get("choices") and value not in meta["choices"]:
         raise ValueError(f"is {value!r}; it may be one of: {', '.join(meta['choices'])}")
     if isinstance(value, int | float) and not isinstance(value, bool):

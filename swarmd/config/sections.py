@@ -83,10 +83,11 @@ class GossipSection:
         256, "Up to so many members everybody knows everybody; in a larger swarm each keeps a few neighbours.",
         low=2, high=4096,
     )  # fmt: skip
-    mesh: bool = option(
-        False,
-        "Whether nodes that do not all hear each other are one swarm over several radio hops; "
-        "the same on every node of the swarm.",
+    mesh: str = option(
+        "auto",
+        "One swarm over several radio hops: auto (as soon as nodes find that they do not all hear each other), on (the "
+        "same, and swarms that were never told of each other meet by beacons), or off; `off` on all nodes or on none.",
+        choices=("auto", "on", "off"),
     )
 
 

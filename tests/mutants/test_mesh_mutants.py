@@ -2,11 +2,11 @@
 
 import pytest
 
-from swarmd_protocols.swim import full_view, overlay, repair
+from swarmd_protocols.swim import overlay, repair
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.hosts import HostEvidence
-from swarmd_protocols.swim.mesh import mesh_view, near, turns
+from swarmd_protocols.swim.mesh import mesh_view, near, onset, turns
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, life_key
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import Near
@@ -93,11 +93,11 @@ def _the_first_hidden_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
 
 
 def _three_have_to_be_hidden_in_any_swarm(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(full_view, "hidden_wanted", lambda others: 3)
+    patch.setattr(onset, "hidden_wanted", lambda others: 3)
 
 
 def _who_is_cut_off_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mesh_view, "hidden_wanted", lambda others: full_view.hidden_wanted(11))
+    patch.setattr(mesh_view, "hidden_wanted", lambda others: onset.hidden_wanted(11))
 
 
 def _every_link_is_given_up_as_soon(patch: pytest.MonkeyPatch) -> None:

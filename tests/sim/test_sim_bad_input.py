@@ -93,7 +93,7 @@ def test_a_mutant_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        ("gossip.mesh=maybe", "gossip.mesh is 'maybe'; it must be true or false"),
+        ("gossip.mesh=maybe", "gossip.mesh is 'maybe'; it must be auto, on or off"),
         ("gossip.profile=leen", "gossip.profile is 'leen'; it must be lan or lean"),
         ("gossip.full_view_max=2.5", "gossip.full_view_max is 2.5; it must be a whole number"),
         ("gossip.protocol_period_s=x", "gossip.protocol_period_s is 'x'; it must be a number"),

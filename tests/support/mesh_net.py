@@ -68,7 +68,7 @@ class MeshNet(Net):
         self.links = links
         self.casts = casts
         self.echo = echo
-        super().__init__(count, seed, start=False, **{"swim": SwimConfig(mesh=True, casts=casts), **options})
+        super().__init__(count, seed, start=False, **{"swim": SwimConfig(mesh="on", casts=casts), **options})
         self.relink(links)
         for index in range(count):
             self.feed(index, Started())

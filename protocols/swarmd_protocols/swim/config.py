@@ -1,5 +1,7 @@
 """What can be tuned in membership, in the units that the protocol computes with."""
 
+from typing import Literal
+
 import msgspec
 
 from swarmd_protocols.errors import StateError
@@ -63,9 +65,11 @@ class SwimConfig(msgspec.Struct, frozen=True):
     """Shortest time between two repairs of the view with the same peer."""
     full_view_max: int = 256
     """Up to so many members, everybody knows everybody; above, a node keeps a few neighbours (`overlay.py`)."""
-    mesh: bool = False
-    """Whether the view becomes a mesh where the node finds that one radio reaches a part of the swarm only (`mesh/`);
-    the same on all nodes of a swarm."""
+    mesh: Literal["off", "auto", "on"] = "off"
+    """Whether the view becomes a mesh where the node finds that one radio reaches a part of the swarm only (`mesh/`):
+    `off`, never; `auto`, then, by two words of others, and no word of it is said before; `on`, by one word too, and a
+    full view casts a beacon now and then, so that swarms meet that have never heard of each other. Where one node has
+    it off, nobody is reached through it."""
     casts: bool = False
     """Whether the transport reaches whoever listens with one frame."""
     active_view: int = 6

@@ -7,6 +7,7 @@ from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import MEMBERS, SECTIONS, SHARED_SECTIONS, Member
 from swarmd_protocols.swim.mesh.near import Near as NearMembers
+from swarmd_protocols.swim.mesh.onset import Onset
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import (
     DISCONNECT,
@@ -35,24 +36,8 @@ TELLERS_WANTED, _TELLERS_MAX = 6, 64
 """Members that make a full view partial by their word (fewer where fewer are heard), and those remembered."""
 ASK_ROUND_NS = 2 * _S
 """Shortest time between two looks for others because of what one member said, nanoseconds."""
-_HIDDEN_WANTED, _HIDDEN_NS = 3, 30 * _S
-"""So many members that live and have not been heard here make the view a mesh, each for so long, nanoseconds, or
-a third of all others: a pair or two that do not hear each other are reached through others where those are many."""
 _ENDED_NS = 10 * _S
 """So long after a mesh has ended here, nanoseconds, the others end it too: what they say of it makes none."""
-_HELPED, _FARTHER = 1, 2
-"""What a member counts that a helper hears, and one that none hears: it is three hops away at least."""
-
-
-def hidden_wanted(others: int) -> int:
-    """Members hidden from a node that make its view a mesh.
-
-    >>> [hidden_wanted(others) for others in (1, 2, 3, 4, 6, 7, 50)]
-    [1, 1, 1, 2, 2, 3, 3]
-    """
-    return max(1, min(_HIDDEN_WANTED, (others + 2) // 3))
-
-
 WIDEN_BELOW = 0.75
 """A view becomes full again below this share of `full_view_max`: far enough for estimates that are 10 % off."""
 
@@ -97,8 +82,7 @@ class FullView(NoMesh):
         """Makes the view a mesh."""
         self.ended_ns = -(2**62)
         """When this node's view was a mesh last."""
-        self._hidden: dict[bytes, tuple[int, int]] = {}
-        """Members that live and were not heard here: when that was noted, and what each counts."""
+        self._onset = Onset(core, near, reports, prober)
 
     # --- size --------------------------------------------------------------------------------------------------------
 
@@ -148,14 +132,7 @@ class FullView(NoMesh):
 
     def is_hidden(self, member: Member, *, helped: bool) -> None:
         """See `View.is_hidden`: of several, one radio reaches a part of the swarm only."""
-        now_ns, held = self.core.now_ns, self.core.table.by_node
-        self._hidden[member.node] = now_ns, _HELPED if helped else _FARTHER
-        for node, (noted_ns, _hops) in list(self._hidden.items()):
-            other = held.get(node)
-            if other is None or other.link.heard_ns >= noted_ns or now_ns - noted_ns > _HIDDEN_NS:
-                del self._hidden[node]
-        if sum(hops for _noted_ns, hops in self._hidden.values()) >= hidden_wanted(len(held)):
-            self._hidden.clear()
+        if self._onset.saw_hidden(member, helped=helped):
             self._enmesh()
 
     # --- who is kept, and who is told --------------------------------------------------------------------------------
@@ -226,11 +203,11 @@ class FullView(NoMesh):
     # --- messages of a mesh ------------------------------------------------------------------------------------------
 
     def on_near(self, message: Near, via: Member | None, nonce: bytes = b"") -> None:
-        """See `View.on_near`: whoever has signed that its view is a mesh makes all views one, and no beacon does."""
+        """See `View.on_near`: who signs that its view is a mesh is weighed (`mesh/onset.py`), and no beacon is."""
         core = self.core
-        if not core.config.mesh or core.now_ns < self.ended_ns + _ENDED_NS:
+        if core.config.mesh == "off" or core.now_ns < self.ended_ns + _ENDED_NS:
             core.counters["near_reports_ignored"] += 1
-        elif self.reports.on_near(message, via, nonce) is not None:
+        elif self.reports.on_near(message, via, nonce) is not None and self._onset.was_told():
             self._enmesh()
 
     def forgotten(self, member: Member) -> None:
@@ -242,7 +219,7 @@ class FullView(NoMesh):
 
     def on_beacon(self, message: Beacon, source: Address) -> None:
         """See `View.on_beacon`: a stranger is greeted, a member that this node hears no more is asked."""
-        if self.core.config.mesh:
+        if self.core.config.mesh != "off":
             member = self.near.on_beacon(message, source)
             if member is not None and self.near.may_ask(member):
                 self._prober.ping_once(member)

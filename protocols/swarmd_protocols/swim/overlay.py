@@ -85,7 +85,7 @@ class Overlay:
 
     def start(self) -> None:
         """The node begins: where views may be a mesh, it shows itself to strangers in range."""
-        if self.core.config.mesh and self.core.config.casts:
+        if self.core.config.mesh == "on" and self.core.config.casts:
             self._show(None)
 
     def _show(self, _: object) -> None:
@@ -114,21 +114,22 @@ class Overlay:
     def _enmesh(self) -> None:
         """Turn the full view into a mesh: of this swarm one radio reaches a part."""
         core = self.core
-        if core.config.mesh and core.view is self.full_view:
+        if core.config.mesh != "off" and core.view is self.full_view:
             core.view = self.mesh_view
             core.counters["views_enmeshed"] += 1
             self.mesh_view.begin()
             core.changed()
             core.port.peers_changed()
 
-    def _unmesh(self) -> None:
-        """Everybody hears everybody: a full view again."""
+    def _unmesh(self, has_gathered: bool) -> None:
+        """A full view again: everybody hears everybody, or nobody else's view has become a mesh."""
         core = self.core
         if core.view is not self.mesh_view:
             return
         core.view = self.full_view
         core.counters["views_unmeshed"] += 1
-        self.full_view.ended_ns = core.now_ns
+        if has_gathered:
+            self.full_view.ended_ns = core.now_ns
         for member in list(core.table.by_node.values()):
             if member.overlay.active and member.state in REACHABLE:
                 core.table.set_reachable(member, True)

@@ -50,6 +50,10 @@ class NodeFactory:
         profile = gossip.pop("profile", "lan")
         if profile not in ("lan", "lean"):
             raise ScenarioError(f"gossip.profile is {profile!r}; it must be lan or lean")
+        mesh = gossip.get("mesh", "auto")
+        gossip["mesh"] = ("off", "on")[mesh] if isinstance(mesh, bool) else mesh
+        if gossip["mesh"] not in ("auto", "on", "off"):
+            raise ScenarioError(f"gossip.mesh is {mesh!r}; it must be auto, on or off")
         base = SwimConfig.lean() if profile == "lean" else SwimConfig()
         self._swim = overridden(msgspec.structs.replace(base, casts=True), gossip, "gossip")
         self._state = overridden(ReplicaConfig(), scenario.state, "state")

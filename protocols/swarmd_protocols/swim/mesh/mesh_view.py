@@ -15,10 +15,11 @@ from collections.abc import Callable
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.full_view import FullView, hidden_wanted
+from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
+from swarmd_protocols.swim.mesh.onset import hidden_wanted
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.mesh.routes import Routes
 from swarmd_protocols.swim.mesh.turns import Turns
@@ -43,6 +44,9 @@ _NOTHING_DUE = -1
 """In place of a time: the fate of a member was told, and nothing that has come since says otherwise."""
 _BEGIN_NS = 5 * _S
 """Nobody's fate is told so long after the view has become a mesh, nanoseconds: the reports are on their way."""
+_ALONE_NS = 4 * _S
+"""Who is alone in this so long after it has begun, nanoseconds, has a full view again, before it tells anybody's fate:
+whoever else hears a part only has said so by then, or is asked by those that it does not hear (`onset.py`)."""
 _REACH_NS = 10 * _MS
 """Reports that come within this of each other are weighed once, nanoseconds."""
 _SILENT_NS = 150 * _MS
@@ -80,12 +84,12 @@ class MeshView(FullView):
         near: Near,
         reports: NearReports,
         judge: Judge,
-        end: Callable[[], None],
+        end: Callable[[bool], None],
     ) -> None:
         super().__init__(core, roll, prober, shelf, neighbors, near, reports, lambda size: None, lambda: None)
         self._judge = judge
         self._end = end
-        """Makes the view full."""
+        """Makes the view full; takes whether all hear all."""
         reports.own = self._own_report
         reports.casts = lambda: core.config.casts and core.view is self and self.near.hears_beacons()
         self._reach_due = False
@@ -121,6 +125,8 @@ class MeshView(FullView):
                 self.near.lose(member, gone=False)
             self._judge.evaluate(member, "the swarm is larger than a radio's reach")
         core.scheduler.at(self.near.say(), self._beacon, self._life)
+        if core.config.mesh == "auto":
+            core.scheduler.at(core.now_ns + _ALONE_NS, self._is_alone, self._life)
         self.reports.soon(lost=True)
         self._reach_soon()
 
@@ -143,7 +149,13 @@ class MeshView(FullView):
             elif member.state in REACHABLE:
                 self._reach_soon()  # Its record says that it lives, and no report has followed.
         if core.now_ns - self._all_heard_ns >= _ALL_HEARD_NS:
-            self._end()
+            self._end(True)
+
+    def _is_alone(self, life: int) -> None:
+        """If nobody else's view is a mesh, nobody reports whom it hears, and no chain leads anywhere."""
+        if life == self._life and self.core.view is self and not self.reports.tellers():
+            self.core.counters["meshes_alone"] += 1
+            self._end(False)
 
     def _hears_all(self) -> bool:
         """Whether so few members that live are not heard directly that a full view needs no mesh for them."""

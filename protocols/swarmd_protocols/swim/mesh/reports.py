@@ -9,7 +9,7 @@ from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.swim.core import VERDICT, Core
 from swarmd_protocols.swim.links import LinkReports
-from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.messages import NearBody
@@ -82,6 +82,11 @@ class NearReports:
     def _is_newest(self, node: bytes) -> bool:
         member = self.core.table.by_node.get(node)
         return member is not None and member.report.links_sequence == self._numbers[node]
+
+    def tellers(self) -> list[Member]:
+        """Members that live and whose last word is that their view is a mesh."""
+        held = self.core.table.by_node
+        return [held[node] for node in self.heard if self._is_newest(node) and held[node].state in REACHABLE]
 
     def soon(self, *, lost: bool) -> None:
         """What this node hears has changed."""

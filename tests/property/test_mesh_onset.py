@@ -1,0 +1,190 @@
+"""Laws of when a swarm becomes a mesh by itself (`gossip.mesh = "auto"`), and of who cannot make it one."""
+
+import pytest
+
+from swarmd_protocols.effects import Alarm, Effect, MemberState
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.mesh import mesh_view, onset
+from swarmd_protocols.swim.mesh.mesh_view import MeshView
+from swarmd_protocols.swim.mesh.onset import Onset
+from swarmd_protocols.swim.overlay import Overlay
+from tests.property.test_mesh_hostile import lie
+from tests.support.mesh_net import MeshNet, Pairs, everybody, line
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
+from tests.support.swim_net import Host, S
+
+AUTO = SwimConfig(mesh="auto", casts=True)
+
+
+class HearsAlarms(MeshNet):
+    """A network that keeps the alarms of its nodes, and counts casts."""
+
+    def __init__(self, count: int, links: Pairs, seed: int = 1, **options: object) -> None:
+        self.alarms: list[tuple[int, str, str]] = []
+        self.cast = 0
+        super().__init__(count, links, seed, **{"swim": AUTO, **options})  # type: ignore[arg-type]
+
+    def perform(self, host: Host, effects: list[Effect]) -> None:
+        self.alarms += [(host.index, one.code, one.text) for one in effects if isinstance(one, Alarm)]
+        self.cast += sum(1 for one in effects if type(one).__name__ == "SendCast")
+        super().perform(host, effects)
+
+    def meshes(self) -> int:
+        """How many views are a mesh."""
+        return sum(1 for host in self.hosts if self.is_mesh(host.index))
+
+    def said(self) -> list[int]:
+        """Bytes that each node has sent."""
+        return [host.node._core.counters["datagram_bytes_out"] for host in self.hosts]
+
+
+def one_hop_says_no_word_of_it() -> None:
+    """Not a byte more than where it is off, through losses, a death and a return."""
+    said = []
+    for mode in ("off", "auto"):
+        net = HearsAlarms(8, everybody(8), loss=0.1, swim=SwimConfig(mesh=mode, casts=True))
+        net.run(8)
+        net.kill(5)
+        net.run(8)
+        net.restart(5)
+        net.run(8)
+        assert (net.meshes(), net.cast) == (0, 0)
+        said.append(net.said())
+    assert said[0] == said[1]
+
+
+def a_line_becomes_a_mesh() -> None:
+    for seed in (1, 2):
+        net = HearsAlarms(12, line(12), seed, loss=0.02)
+        assert net.run_until(net.formed, 25) is not None
+        net.run(8)
+        assert net.meshes() == 12
+        since_ns = net.now
+        net.run(20)
+        assert net.formed()
+        assert net.failures(since_ns) == []
+        assert net.alarms == []
+
+
+def one_that_most_do_not_hear_makes_a_mesh() -> None:
+    """Two hear it, the others do not: what it says of itself they find to be so, and the two follow them."""
+    net = HearsAlarms(12, everybody(11) | {(0, 11), (1, 11)})
+    assert net.run_until(lambda: net.meshes() == 12, 30) is not None
+    net.run(8)
+    since_ns = net.now
+    net.run(20)
+    assert net.formed()
+    assert net.failures(since_ns) == []
+
+
+def a_swarm_spreads_out_and_comes_together() -> None:
+    for seed in (1, 2):
+        net = HearsAlarms(7, everybody(7), seed)
+        net.run(10)
+        assert (net.meshes(), net.cast) == (0, 0)
+        net.relink(line(7))
+        assert net.run_until(lambda net=net: net.meshes() == 7 and net.formed(), 30) is not None
+        net.run(8)
+        since_ns = net.now
+        net.run(15)
+        assert net.failures(since_ns) == []
+        net.relink(everybody(7))
+        assert net.run_until(lambda net=net: net.meshes() == 0, 60) is not None
+        cast = net.cast
+        net.run(40)
+        assert (net.meshes(), net.cast) == (0, cast)
+        assert net.formed()
+        assert net.failures(since_ns) == []
+
+
+def a_thief_alone_makes_no_mesh_and_is_named() -> None:
+    """It signs for ever that it hears two only, while it answers everybody; others pay its account, and no more."""
+    spent = []
+    for per_s in (0, 1, 20):
+        net = HearsAlarms(10, everybody(10))
+        net.run(10)
+        before = net.said()
+        for _ in range(35 * max(per_s, 1)):
+            if per_s:
+                lie(net, 9, [0, 1], [])
+            net.run(1 / max(per_s, 1))
+            assert net.meshes() == 0
+        assert net.failures() == []
+        claims = [(index, text) for index, code, text in net.alarms if code == "mesh-claim"]
+        named = [index for index, text in claims if "'n009'" in text]
+        assert len(claims) == len(named) == len(set(named)) == (9 if per_s else 0)
+        spent.append(max(after - at for after, at in zip(net.said()[:9], before[:9], strict=True)) / 35)
+    assert spent[0] < spent[1] < 1_500
+    assert spent[2] < 3_000  # 2.5 kB/s: its account, as for whatever else a member says to all.
+
+
+def who_errs_alone_comes_back() -> None:
+    """Nobody has followed within seconds: it has told no fate, and no other view has changed."""
+    net = HearsAlarms(8, everybody(8))
+    net.run(10)
+    since_ns, host = net.now, net.hosts[3]
+    host.node._core.now_ns = net.now
+    host.node._swim.membership.overlay._enmesh()
+    net.run(2)
+    assert net.meshes() == 1
+    net.run(4)
+    assert net.meshes() == 0
+    net.run(40)
+    assert net.meshes() == 0
+    assert [changed for state in MemberState for changed in net.changes(state, since_ns)] == []
+    assert net.alarms == []
+
+
+def _the_word_of_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(onset, "TELLERS_OF_A_MESH", 1)
+
+
+def _no_word_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Onset, "was_told", lambda self: False)
+
+
+def _what_one_says_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Onset, "_is_hidden", lambda self, member: False)
+
+
+def _nobody_is_named(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Onset, "_name", lambda self, _: None)
+
+
+def _who_is_alone_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "_is_alone", lambda self, life: None)
+
+
+def _nothing_is_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullView, "is_hidden", lambda self, member, helped: None)
+
+
+def _full_views_cast_beacons(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Overlay, "start", lambda self: self._show(None))
+
+
+def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "_ALL_HEARD_NS", 10_000 * S)
+
+
+LAWS: list[tuple[Law, Mutant]] = [
+    (one_hop_says_no_word_of_it, _full_views_cast_beacons),
+    (a_line_becomes_a_mesh, _nothing_is_seen),
+    (one_that_most_do_not_hear_makes_a_mesh, _no_word_makes_a_mesh),
+    (one_that_most_do_not_hear_makes_a_mesh, _what_one_says_is_not_looked_at),
+    (a_swarm_spreads_out_and_comes_together, _a_mesh_never_ends),
+    (a_thief_alone_makes_no_mesh_and_is_named, _the_word_of_one_makes_a_mesh),
+    (a_thief_alone_makes_no_mesh_and_is_named, _nobody_is_named),
+    (who_errs_alone_comes_back, _who_is_alone_stays),
+]
+
+
+@each_law(LAWS)
+def test_law(law: Law) -> None:
+    law()
+
+
+@each_mutant(LAWS)
+def test_a_law_finds_its_mutant(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)
