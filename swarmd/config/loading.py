@@ -239,8 +239,8 @@ def _checked(setting: _Setting) -> object:
     assert field is not None
     meta = field.metadata
     given = setting.value
-    if isinstance(given, bool) and {"on", "off"} <= set(meta.get("choices", ())):
-        given = "on" if given else "off"
+    if isinstance(given, bool | str) and {"on", "off"} <= set(meta.get("choices", ())):
+        given = {"True": "on", "true": "on", "False": "off", "false": "off"}.get(str(given), given)
     value = _typed(given, _kind(setting.section, setting.key))
     if meta.get("choices") and value not in meta["choices"]:
         raise ValueError(f"is {value!r}; it may be one of: {', '.join(meta['choices'])}")

@@ -25,7 +25,7 @@ def are_one_mesh(lab: Lab) -> None:
 
 
 def test_a_line_is_one_swarm_and_a_death_between_two_parts_is_told(tmp_path: Path) -> None:
-    lab = Lab(own_name("ml"), tmp_path, 4, ["--set", "gossip.mesh=true"])
+    lab = Lab(own_name("ml"), tmp_path, 4, [])
     try:
         for near, far in ((1, 3), (1, 4), (2, 4)):
             lab("block", str(near), str(far))

@@ -98,6 +98,19 @@ def a_swarm_spreads_out_and_comes_together() -> None:
         assert net.failures(since_ns) == []
 
 
+def a_crowd_gathers_where_nothing_is_cast() -> None:
+    """No beacon says who is in reach again: the far ones are asked, and a mesh of more than are near ends."""
+    for count, loss in ((15, 0.05), (30, 0.0)):
+        net = HearsAlarms(count, line(count), casts=False, loss=loss)
+        assert net.run_until(lambda net=net, count=count: net.meshes() == count and net.formed(), 40) is not None
+        net.relink(everybody(count))
+        since_ns = net.now
+        assert net.run_until(lambda net=net: net.meshes() == 0, 150, step=1.0) is not None
+        net.run(30)
+        assert net.meshes() == 0
+        assert net.failures(since_ns) == []
+
+
 def a_thief_alone_makes_no_mesh_and_is_named() -> None:
     """It signs for ever that it hears two only, while it answers everybody; others pay its account, and no more."""
     spent = []
@@ -168,12 +181,17 @@ def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "_ALL_HEARD_NS", 10_000 * S)
 
 
+def _who_was_not_heard_just_now_is_out_of_reach(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "_ANSWERED_NS", mesh_view._IN_REACH_NS)
+
+
 LAWS: list[tuple[Law, Mutant]] = [
     (one_hop_says_no_word_of_it, _full_views_cast_beacons),
     (a_line_becomes_a_mesh, _nothing_is_seen),
     (one_that_most_do_not_hear_makes_a_mesh, _no_word_makes_a_mesh),
     (one_that_most_do_not_hear_makes_a_mesh, _what_one_says_is_not_looked_at),
     (a_swarm_spreads_out_and_comes_together, _a_mesh_never_ends),
+    (a_crowd_gathers_where_nothing_is_cast, _who_was_not_heard_just_now_is_out_of_reach),
     (a_thief_alone_makes_no_mesh_and_is_named, _the_word_of_one_makes_a_mesh),
     (a_thief_alone_makes_no_mesh_and_is_named, _nobody_is_named),
     (who_errs_alone_comes_back, _who_is_alone_stays),

@@ -36,6 +36,16 @@ def test_later_wins_and_every_value_knows_where_it_came_from(tmp_path: Path) -> 
     assert origins["http", "listen"] == "default"
 
 
+@pytest.mark.parametrize(
+    ("written", "mode"), [("true", "on"), ("false", "off"), ('"auto"', "auto"), ('"on"', "on"), ('"off"', "off")]
+)
+def test_a_switch_that_became_a_choice_takes_what_it_took(tmp_path: Path, written: str, mode: str) -> None:
+    main = write(tmp_path / "x.toml", f"[gossip]\nmesh = {written}\n")
+    assert load(main, {}, {}).config.gossip.mesh == mode
+    assert load(None, {"SWARMD_GOSSIP__MESH": written.strip('"')}, {}).config.gossip.mesh == mode
+    assert load(None, {}, {"gossip.mesh": written.strip('"')}).config.gossip.mesh == mode
+
+
 def test_all_problems_at_once_each_with_its_place(tmp_path: Path) -> None:
     main = write(
         tmp_path / "x.toml",

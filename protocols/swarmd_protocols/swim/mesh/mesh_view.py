@@ -62,6 +62,10 @@ _OUT_OF_REACH_FEW = 1
 a mesh, it is too many."""
 _ASKED_SHARE = 20
 """Of the members of whom a beacon is heard, one in so many is asked a second to prove it, where the mesh may end."""
+_ANSWERED_NS = 40 * _S
+"""Where nothing is cast, who answered so lately is in reach, nanoseconds: a round of all others takes half of it."""
+_LOST_SHARE = 8
+"""Likewise one answer in so many may be missing: more is no loss, they are out of reach."""
 _PROOF_NS = 20 * _S
 """Whoever answered so lately, nanoseconds, need not prove again that it is in reach."""
 _ALL_HEARD_NS = 30 * _S
@@ -160,15 +164,26 @@ class MeshView(FullView):
     def _hears_all(self) -> bool:
         """Whether so few members that live are not heard directly that a full view needs no mesh for them."""
         others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
-        out = sum(1 for member in others if not self.near.in_reach(member, _IN_REACH_NS))
+        within_ns = _IN_REACH_NS if self.near.hears_beacons() else _ANSWERED_NS
+        out = sum(1 for member in others if not self.near.in_reach(member, within_ns))
         return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(others)) - 1)
 
     def _ask_for_proof(self) -> None:
-        """Where by their beacons everybody is in reach, who has not answered lately is asked, a few a second."""
+        """Where everybody may be in reach, who has not answered lately is asked, a few a second.
+
+        They are by their beacons; where nothing is cast, as long as those that were asked answer.
+        """
         core, near = self.core, self.near
-        others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
-        seen = [member for member in others if near.seems_in_reach(member, _IN_REACH_NS)]
-        if len(others) - len(seen) > _OUT_OF_REACH_FEW:
+        seen = others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
+        few = _OUT_OF_REACH_FEW
+        if near.hears_beacons():
+            seen = [member for member in others if near.seems_in_reach(member, _IN_REACH_NS)]
+            out = len(others) - len(seen)
+        else:
+            asked = [member for member in others if core.now_ns - member.link.blocked_ns < _ANSWERED_NS]
+            out = sum(1 for member in asked if member.link.replied_ns < member.link.blocked_ns)
+            few += len(asked) // _LOST_SHARE
+        if out > few:
             return
         seen.sort(key=lambda member: (member.link.replied_ns, member.node))
         for member in seen[: 1 + len(seen) // _ASKED_SHARE]:

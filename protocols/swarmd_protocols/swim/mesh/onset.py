@@ -67,21 +67,20 @@ class Onset:
             if other is None or other.link.heard_ns >= noted_ns or now_ns - noted_ns > _HIDDEN_NS:
                 del self._hidden[node]
         if sum(hops for _noted_ns, hops in self._hidden.values()) < hidden_wanted(len(held)):
-            return self.core.config.mesh == "auto" and self._is_told()
+            return self.core.config.mesh == "auto" and self.was_told()
         self._hidden.clear()
         return True
 
     def was_told(self) -> bool:
-        """A member has said that its view is a mesh; whether this one is by that."""
-        return self.core.config.mesh == "on" or self._is_told()
-
-    def _is_told(self) -> bool:
         """Whether the view is a mesh by what others say of theirs; a single one that may not be heard is asked."""
         tellers = self._reports.tellers()
-        if len(tellers) >= TELLERS_OF_A_MESH or any(map(self._is_hidden, tellers)):
+        # What those say that hear all is left of a mesh that has ended: none begins by it.
+        claimants = [member for member in tellers if member.node not in self._reports.hears_all]
+        is_enough = len(tellers) >= TELLERS_OF_A_MESH or self.core.config.mesh == "on"
+        if (claimants and is_enough) or any(map(self._is_hidden, claimants)):
             self._hidden.clear()
             return True
-        for member in tellers:
+        for member in claimants:
             if self.core.now_ns - member.link.heard_ns > _HEARD_NS and self._near.may_ask(member):
                 self._prober.verify(member)
             if self._claim is None:

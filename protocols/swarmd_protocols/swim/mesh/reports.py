@@ -84,9 +84,9 @@ class NearReports:
         return member is not None and member.report.links_sequence == self._numbers[node]
 
     def tellers(self) -> list[Member]:
-        """Members that live and whose last word is that their view is a mesh."""
-        held = self.core.table.by_node
-        return [held[node] for node in self.heard if self._is_newest(node) and held[node].state in REACHABLE]
+        """Members that live and whose last word in this life is that their view is a mesh."""
+        held = [self.core.table.by_node[node] for node in self.heard if self._is_newest(node)]
+        return [member for member in held if member.state in REACHABLE and self.is_of_this_life(member)]
 
     def soon(self, *, lost: bool) -> None:
         """What this node hears has changed."""
