@@ -164,7 +164,7 @@ class MeshView(FullView):
     def _hears_all(self) -> bool:
         """Whether so few members that live are not heard directly that a full view needs no mesh for them."""
         others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
-        within_ns = _IN_REACH_NS if self.near.hears_beacons() else _ANSWERED_NS
+        within_ns = _ANSWERED_NS if self.near.asks_all() else _IN_REACH_NS
         out = sum(1 for member in others if not self.near.in_reach(member, within_ns))
         return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(others)) - 1)
 
@@ -176,7 +176,7 @@ class MeshView(FullView):
         core, near = self.core, self.near
         seen = others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
         few = _OUT_OF_REACH_FEW
-        if near.hears_beacons():
+        if not near.asks_all():
             seen = [member for member in others if near.seems_in_reach(member, _IN_REACH_NS)]
             out = len(others) - len(seen)
         else:

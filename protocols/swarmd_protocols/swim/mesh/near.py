@@ -76,6 +76,10 @@ class Near:
         """Whether this transport casts."""
         return self.core.now_ns - self._heard_ns < _BEACONS_WORK_NS
 
+    def asks_all(self) -> bool:
+        """Whether no beacons say who is in reach. With `on`, where one word makes a mesh, none of many ends so."""
+        return self.core.config.mesh == "auto" and not self.hears_beacons()
+
     def on_beacon(self, message: Beacon, source: Address) -> Member | None:
         """Somebody is in reach: a stranger is greeted. The member, where it is known in this life and not near."""
         core = self.core

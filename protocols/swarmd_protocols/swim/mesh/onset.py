@@ -72,12 +72,16 @@ class Onset:
         return True
 
     def was_told(self) -> bool:
-        """Whether the view is a mesh by what others say of theirs; a single one that may not be heard is asked."""
+        """Whether the view is a mesh by what others say of theirs; a single one that may not be heard is asked.
+
+        To be asked when one of them has just said so.
+        """
+        if self.core.config.mesh == "on":
+            return True
         tellers = self._reports.tellers()
         # What those say that hear all is left of a mesh that has ended: none begins by it.
         claimants = [member for member in tellers if member.node not in self._reports.hears_all]
-        is_enough = len(tellers) >= TELLERS_OF_A_MESH or self.core.config.mesh == "on"
-        if (claimants and is_enough) or any(map(self._is_hidden, claimants)):
+        if (claimants and len(tellers) >= TELLERS_OF_A_MESH) or any(map(self._is_hidden, claimants)):
             self._hidden.clear()
             return True
         for member in claimants:
