@@ -1,13 +1,10 @@
-"""RTSP by a real server, GStreamer's: first frame, newest under load, cut and return, wrong password."""
+"""RTSP by a real server, GStreamer's: first frame, newest under load, cut and return, passwords, HEVC, another size."""
 
 import asyncio
 import itertools
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -18,57 +15,30 @@ from swarmd_models.sources import ReconnectingSource, open_source
 from swarmd_models.types import FrameSource
 from tests.support.cut_proxy import CutProxy
 from tests.support.eye_process import Watched
+from tests.support.gst_camera import STEP, camera, missing, number_of
 
-SERVER = Path(__file__).parents[1] / "support" / "rtsp_server.py"
-PYTHON = "/usr/bin/python3"
-"""Debian's, for which its bindings of GStreamer are built."""
 NEEDED = ("videoconvert", "jpegenc", "rtpjpegpay", "appsrc")
-STEP = 8
-"""Grey levels from frame to frame (`rtsp_server.py`)."""
-
-
-@cache
-def _missing() -> str:
-    look = (
-        "import gi; gi.require_version('Gst', '1.0'); gi.require_version('GstRtspServer', '1.0')\n"
-        "from gi.repository import Gst, GstRtspServer; Gst.init(None)\n"
-        f"assert all(Gst.ElementFactory.find(name) for name in {NEEDED!r})"
-    )
-    try:
-        done = subprocess.run([PYTHON, "-c", look], capture_output=True, check=False, timeout=120)
-    except OSError:
-        return "no Python of the system's here"
-    return "" if done.returncode == 0 else "no GStreamer RTSP server here (gir1.2-gst-rtsp-server-1.0, plugins-good)"
+HEVC = ("x265enc", "h265parse", "rtph265pay")
+NAMESPACES = ("Gst", "GstRtspServer")
+SERVER = "rtsp_server.py"
 
 
 @pytest.fixture(autouse=True)
 def _needs_server() -> None:
-    if _missing():
-        pytest.skip(_missing())
+    if missing(NEEDED, NAMESPACES):
+        pytest.skip(missing(NEEDED, NAMESPACES))
 
 
 @contextmanager
-def serving(user: str = "") -> Iterator[int]:
+def serving(*user: str) -> Iterator[int]:
     """The port of a server."""
-    command = [PYTHON, str(SERVER), *([user] if user else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            process.wait(60)
+    with camera(SERVER, *user) as server:
+        yield server.port
 
 
 def patient(url: str) -> ReconnectingSource:
     """The stream, tried as often as a busy machine needs."""
     return ReconnectingSource(lambda: open_source(url), lambda text: None, lambda seconds: False)
-
-
-def _number(image: object) -> int:
-    """The frame's number, modulo 32, out of its grey."""
-    return round(float(image.mean()) / STEP) % (256 // STEP)  # type: ignore[attr-defined]
 
 
 def test_frames_come_in_order_from_the_first() -> None:
@@ -79,10 +49,65 @@ def test_frames_come_in_order_from_the_first() -> None:
             frame = source.read()
             assert frame is not None
             assert frame.image.shape == (96, 128, 3)
-            numbers.append(_number(frame.image))
+            numbers.append(number_of(frame.image))
         source.close()
     steps = [(b - a) % 32 for a, b in itertools.pairwise(numbers)]
     assert all(0 < step < 16 for step in steps), numbers
+
+
+def _steps(source: FrameSource, many: int) -> list[int]:
+    """From frame to frame, modulo 20: how far the grey of HEVC, which has no black and no white, went on."""
+    numbers = []
+    for _ in range(many):
+        frame = source.read()
+        assert frame is not None
+        # Out of the range of video, 16 to 235, into which the camera's greys were put as they are.
+        numbers.append(round((float(frame.image[:, :40].mean()) * 219 / 255 + 16 - 40) / STEP))
+    return [(b - a) % 20 for a, b in itertools.pairwise(numbers)]
+
+
+def test_hevc_comes_in_order() -> None:
+    if missing(HEVC, NAMESPACES):
+        pytest.skip(missing(HEVC, NAMESPACES))
+    with serving() as port:
+        source = patient(f"rtsp://127.0.0.1:{port}/hevc")
+        steps = _steps(source, 45)
+        assert all(0 < step < 10 for step in steps), steps
+        source.close()
+
+
+@pytest.mark.parametrize("codec", ["cam", "hevc"])
+def test_a_camera_that_changes_its_size_goes_on(codec: str) -> None:
+    """The stream is not lost; what lies in the picture's right half stays there, whole, in either size."""
+    if codec == "hevc" and missing(HEVC, NAMESPACES):
+        pytest.skip(missing(HEVC, NAMESPACES))
+    told: list[str] = []
+    with camera(SERVER) as server:
+        url = f"rtsp://127.0.0.1:{server.port}/{codec}-changing"
+        source = patient(url)
+        first = source.read()
+        assert first is not None
+        assert first.image.shape == (96, 128, 3)
+        source.close()
+        source = ReconnectingSource(lambda: open_source(url), told.append, lambda seconds: False)
+        assert source.read() is not None
+        reconnects = source.reconnects
+        server.say("160 120")
+        marks = []
+        # The new size has a mark, which the old one has not.
+        while len(marks) < 10:
+            frame = source.read()
+            assert frame is not None
+            height, width = frame.image.shape[:2]
+            right = frame.image[height // 4 : height * 3 // 4, width * 5 // 8 : width * 7 // 8]
+            if float(right.min()) > 225.0:
+                marks.append((height, width))
+                left = frame.image[:, : width * 3 // 8]
+                assert float(left.max()) < 225.0, "the mark is where it was drawn"
+        # JPEG over RTP tells each frame's size; a decoder of video brings all to the first.
+        assert set(marks) == {(120, 160) if codec == "cam" else (96, 128)}
+        assert source.reconnects == reconnects
+        source.close()
 
 
 def test_whoever_is_slow_gets_the_newest_frame() -> None:

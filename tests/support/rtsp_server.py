@@ -1,7 +1,9 @@
 """GStreamer's RTSP server as a camera: run by Debian's own Python, which has its bindings.
 
-`python3 rtsp_server.py [USER:PASSWORD]` serves JPEG over RTP at /cam on a free port of loopback, prints the port, and
-ends with its standard input. Frames count up: the grey of frame n is 8 n mod 256.
+`python3 rtsp_server.py [USER:PASSWORD]` serves JPEG over RTP at /cam on a free port of loopback, HEVC at /hevc where
+GStreamer has x265, and each at …-changing as a camera that changes its size with every line that it is told; it prints
+the port, and ends with its standard input. Frames count up: the grey of frame n is 8 n mod 256 of
+/cam, 40 + (8 n mod 160) of the others.
 """
 
 import importlib
@@ -9,7 +11,15 @@ import sys
 import threading
 from typing import Any
 
-WIDTH, HEIGHT = 128, 96
+SIZE = (128, 96)
+MARK = 232
+"""Grey of the right half of a changed picture."""
+JPEG = "jpegenc ! rtpjpegpay name=pay0 pt=26"
+HEVC = (
+    "x265enc tune=zerolatency speed-preset=ultrafast key-int-max=12 option-string=log-level=0 ! h265parse "
+    "! rtph265pay name=pay0 pt=96 config-interval=-1"
+)
+"""A group of pictures of half a second, each with its parameters."""
 INTERVAL_MS = 40
 
 
@@ -24,27 +34,45 @@ def main(user: str) -> int:
     server = GstRtspServer.RTSPServer()
     server.set_address("127.0.0.1")
     server.set_service("0")
-    factory = GstRtspServer.RTSPMediaFactory()
-    factory.set_launch(
-        f"( appsrc name=src is-live=true do-timestamp=true format=time "
-        f"caps=video/x-raw,format=GRAY8,width={WIDTH},height={HEIGHT},framerate=25/1 "
-        f"! videoconvert ! video/x-raw,format=I420 ! jpegenc ! rtpjpegpay name=pay0 pt=26 )"
-    )
-    factory.set_shared(True)
+    sizes: list[tuple[int, int]] = [SIZE]
+    """Of the changing cameras; the last is what they give now."""
 
-    def configure(_: object, media: Any) -> None:
-        source = media.get_element().get_by_name_recurse_up("src")
-        state = {"n": 0}
+    def offer(path: str, encoder: str, is_changing: bool) -> Any:
+        factory = GstRtspServer.RTSPMediaFactory()
+        caps = "video/x-raw,format=GRAY8,width={},height={},framerate=25/1"
+        factory.set_launch(
+            f"( appsrc name=src is-live=true do-timestamp=true format=time caps={caps.format(*SIZE)} "
+            f"! videoconvert ! video/x-raw,format=I420 ! {encoder} )"
+        )
+        factory.set_shared(True)
 
-        def push() -> bool:
-            grey = 8 * state["n"] % 256
-            state["n"] += 1
-            buffer = Gst.Buffer.new_wrapped(bytes([grey]) * (WIDTH * HEIGHT))
-            return bool(source.emit("push-buffer", buffer) == Gst.FlowReturn.OK)
+        def configure(_: object, media: Any) -> None:
+            source = media.get_element().get_by_name_recurse_up("src")
+            state: dict[str, Any] = {"n": 0, "size": SIZE}
 
-        GLib.timeout_add(INTERVAL_MS, push)
+            def push() -> bool:
+                # Video has no black and no white: 40 to 192 there.
+                grey = 8 * state["n"] % 256 if encoder is JPEG and not is_changing else 40 + 8 * (state["n"] % 20)
+                state["n"] += 1
+                if is_changing and state["size"] != sizes[-1]:
+                    state["size"] = sizes[-1]
+                    source.set_property("caps", Gst.Caps.from_string(caps.format(*sizes[-1])))
+                width, height = state["size"]
+                half = bytes([grey]) * (width // 2)
+                row = half + (half if state["size"] == SIZE else bytes([MARK]) * (width // 2))
+                buffer = Gst.Buffer.new_wrapped(row * height)
+                return bool(source.emit("push-buffer", buffer) == Gst.FlowReturn.OK)
 
-    factory.connect("media-configure", configure)
+            GLib.timeout_add(INTERVAL_MS, push)
+
+        factory.connect("media-configure", configure)
+        server.get_mount_points().add_factory(path, factory)
+        return factory
+
+    factory = offer("/cam", JPEG, False)
+    offer("/cam-changing", JPEG, True)
+    offer("/hevc", HEVC, False)
+    offer("/hevc-changing", HEVC, True)
     if user:
         name, _, password = user.partition(":")
         auth, token = GstRtspServer.RTSPAuth(), GstRtspServer.RTSPToken()
@@ -56,13 +84,14 @@ def main(user: str) -> int:
         for right in ("media.factory.access", "media.factory.construct"):
             permissions.add_permission_for_role("viewer", right, True)
         factory.set_permissions(permissions)
-    server.get_mount_points().add_factory("/cam", factory)
     server.attach(None)
     loop = GLib.MainLoop()
     print(server.get_bound_port(), flush=True)
 
     def end_with_parent() -> None:
-        sys.stdin.read()
+        for line in sys.stdin:
+            wide, high = line.split()
+            sizes.append((int(wide), int(high)))
         loop.quit()
 
     threading.Thread(target=end_with_parent, daemon=True).start()
