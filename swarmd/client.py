@@ -268,6 +268,46 @@ class Node:
         rows = [_row(sighting) for sighting in sightings]
         return _read(self.ask("observe", detections=rows)["taken"], int)
 
+    def judge(
+        self,
+        object_id: str,
+        model: str,
+        picture: "np.ndarray[Any, np.dtype[Any]]",
+        *,
+        need: float,
+        version: str = "",
+        deadline_ms: int | None = None,
+        borrow: str = "",
+    ) -> float:
+        """Ask another judge about a candidate's newest look and say its verdict; what it says next replaces this one.
+
+        The verdict is this device's, which must not have seen the thing itself, and counts as one witness of another
+        model (`dedup.judge_confirms` has it confirm by itself). Arguments and errors else as of `detect`: with `borrow`
+        a larger model of another member answers.
+
+        Args:
+            object_id: Of `objects`.
+            model: Name as served, or a bundle (`zoo:NAME`, a file): exactly that one.
+            picture: Of the thing: the model's surest word of anything in it counts.
+            need: Score from which the model is sure, 0.001 to 1.
+            version: Digest of the bundle; "": the newest that is served.
+            deadline_ms: Milliseconds until an answer is of no use.
+            borrow: As of `detect`.
+
+        Returns:
+            The score that it has said; 0 where the model sees nothing, which withdraws an earlier verdict.
+        """
+        name = model.removesuffix(".detect")
+        image = picture[..., None] if picture.ndim == 2 else picture
+        told = self._infer(name, ".detect", image, version, 2, deadline_ms, borrow)
+        score = max((float(score) for score in told.outputs["scores"]), default=0.0)
+        self.ask("judge", object=object_id, score=score, need=need, model_digest=told.version)
+        return score
+
+    def withdraw_verdict(self, object_id: str) -> None:
+        """Take back what this device's judge has said of an object."""
+        self.ask("judge", object=object_id, score=0.0, need=1.0, model_digest="00" * 8)
+
     def say(self, name: str, payload: str = "") -> None:
         """Send a user event to every member.
 

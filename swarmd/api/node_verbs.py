@@ -15,7 +15,7 @@ from swarmd.errors import DaemonError
 from swarmd.events.alerts import NOTE_MAX_CHARS
 from swarmd_models.types import GroundPosition
 from swarmd_protocols.effects import GoAway, Join, UserEvent
-from swarmd_protocols.state.observations import CellDone, LocalDetection, Observed, SetNote, WantCell
+from swarmd_protocols.state.observations import CellDone, Judged, LocalDetection, Observed, SetNote, WantCell
 from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES
 
 Arguments = Mapping[str, Any]
@@ -64,7 +64,20 @@ def register_verbs(daemon: Operations, verbs: Verbs) -> None:
     register_neighbours(daemon, verbs)
     for verb in ("pose", "note_problem", "alert"):
         verbs.add(verb, getattr(answers, verb), internal=True)
+    verbs.add("judge", lambda arguments: _judge(daemon, arguments), changes=True)
     verbs.add("happened", lambda arguments: _happened(daemon, arguments), internal=True)
+
+
+def _judge(daemon: Operations, arguments: Arguments) -> Mapping[str, Any]:
+    """What another judge says of an object; what it says next replaces this, a score of 0 withdraws it."""
+    name = text_argument(arguments, "object", most=64)
+    score, need = number_argument(arguments, "score"), number_argument(arguments, "need")
+    try:
+        digest = bytes.fromhex(text_argument(arguments, "model_digest", most=64))[:8]
+    except ValueError as error:
+        raise DaemonError("argument 'model_digest' must be hexadecimal digits, at least 16") from error
+    daemon.ask("state", Judged(name, round(score * 1000), round(need * 1000), digest))
+    return {"object": name}
 
 
 def _happened(daemon: Operations, arguments: Arguments) -> Mapping[str, Any]:

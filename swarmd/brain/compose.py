@@ -209,7 +209,10 @@ def make_replica(
     settings = config.dedup
     groups = dict(entry.partition("=")[::2] for entry in settings.groups)
     dedup = DedupConfig(
-        radius_cm=round(settings.radius_m * 100), confirm_observers=settings.confirm_observers, groups=groups
+        radius_cm=round(settings.radius_m * 100),
+        confirm_observers=settings.confirm_observers,
+        groups=groups,
+        judge_confirms=settings.judge_confirms,
     )
     return Replica(
         node=identity.node,

@@ -259,6 +259,11 @@ class DedupSection:
         "A label without a group is its own.",
     )
     confirm_observers: int = option(1, "Distinct nodes that must see an object to confirm it.", low=1, high=64)
+    judge_confirms: bool = option(
+        False,
+        "The verdict of another judge that is sure (`node.judge`) confirms a candidate by itself, on every node alike; "
+        "else it is one witness.",
+    )
     site_map: str = option(
         "", "GeoJSON or CSV of assets (panels); an asset's id is then the identity.", flag="--site-map"
     )

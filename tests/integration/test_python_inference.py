@@ -48,6 +48,32 @@ def test_a_program_asks_the_models_of_its_device(start: Start, tmp_path: Path) -
         node.infer(NAME, np.zeros((2, 2, 1), np.int8))
 
 
+def test_another_device_s_model_judges_what_one_has_seen_and_takes_its_word_back(start: Start) -> None:
+    a = start("a", "--no-eye", "--set", "node.origin=48.0,11.0").up()
+    flags = ("--no-eye", "--set", "node.origin=48.0,11.0", "--inference", "127.0.0.1:0")
+    b = start("b", *flags, "--set", "inference.deadline_ms=60000", join=a.status()["address"]).up()
+    wait_for(lambda: (b.status().get("inference") or {}).get("models"), "a served model", seen=b.log)
+    author, judge = swarmd.connect(a.control), swarmd.connect(b.control)
+    author.observe([swarmd.Sighting(label="cell", score=0.9, east_m=3.0, north_m=4.0, track="a")])
+    [thing] = wait_for(lambda: judge.objects(), "what the other has seen", seen=b.log)
+    grey = np.load(ZOO / "small-320.golden.npz")["image"].squeeze()
+
+    def verdicts() -> list[float]:
+        return [round(one.score, 2) for one in author.detections() if one.node == "b"]
+
+    score = judge.judge(thing.id, "zoo:small-320", grey, need=0.9)
+    assert score > 0
+    wait_for(lambda: verdicts() == [round(score, 2)], "its verdict", seen=a.log)
+    assert judge.judge(thing.id, "zoo:small-320", np.full((256, 320), 128, np.uint8), need=0.9) == 0
+    wait_for(lambda: verdicts() == [0.0], "another verdict", seen=a.log)
+    judge.judge(thing.id, "zoo:small-320", grey, need=0.9)
+    judge.withdraw_verdict(thing.id)
+    wait_for(lambda: verdicts() == [0.0], "no verdict", seen=a.log)
+    assert [one.observers for one in author.objects()] == [("a",)], "who judges has not seen it"
+    with pytest.raises(swarmd.DaemonError, match="seen it itself"):
+        author.withdraw_verdict(thing.id)
+
+
 def test_a_daemon_that_serves_no_inference_says_what_to_set(start: Start) -> None:
     b = start("b", "--no-eye").up()
     with pytest.raises(swarmd.ControlError, match=r"set inference\.listen"):

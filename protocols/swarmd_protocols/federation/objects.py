@@ -189,7 +189,9 @@ def derive(
         raise WireError("the object does not bear the id of its first sighting")
     if len({(entry.origin, entry.key) for entry in entries}) != len(entries):
         raise WireError("an object names a sighting twice")
-    observers = {entry.origin for entry in entries}
+    observers = {entry.origin for entry in entries if not entry.is_verdict}
+    if not observers:
+        raise WireError("nobody has seen the object that the row names verdicts on")
     first, last = min(entry.row.first for entry in entries), max(entry.row.last for entry in entries)
     reports = sum(entry.row.reports for entry in entries)
     joined: dict[int, list[NodeId]] = {}
@@ -198,7 +200,10 @@ def derive(
         observers.add(author)
         first, last = min(first, join.first), max(last, join.last)
         reports += 1
-    best = max((entry.row for entry in entries), key=lambda one: (not one.need_milli, one.score_milli, one.label))
+    best = max(
+        (entry.row for entry in entries),
+        key=lambda one: (one.reports > 0, not one.need_milli, one.score_milli, one.label),
+    )
     assets = [entry.row.place for entry in entries if entry.row.kind == ASSET and isinstance(entry.row.place, str)]
     said = _reviews(row, entries, swarm, operators, verify)
     review, label = settled(said)
@@ -225,7 +230,7 @@ def derive(
         tuple(sorted(ids)),
         tuple(dict.fromkeys(batch.digest for batch, _ in proofs)),
         max(((entry.row.score_milli, entry.row.thumb) for entry in entries if entry.row.thumb), default=(0, b""))[1],
-        witnesses_of(entries, lambda entry: joined.get(id(entry), ()), _PLAIN.prior_milli),
+        witnesses_of(entries, lambda entry: joined.get(id(entry), ()), _PLAIN),
     )
 
 

@@ -183,6 +183,20 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     detections: tuple[LocalDetection, ...]
 
 
+class Judged(msgspec.Struct, frozen=True, gc=False):
+    """What another judge, asked again, says of an object; what it says next replaces this."""
+
+    object_id: str
+    score_milli: int
+    """0 to 1000; 0 withdraws what was said."""
+    need_milli: int
+    """Score from which it would be sure, 1 to 1000."""
+    model_digest: bytes
+    """First 8 bytes of the model's SHA-256."""
+    alike_milli: tuple[int, int] = (0, 0)
+    """As in `LocalDetection`."""
+
+
 class StatusReport(msgspec.Struct, frozen=True, gc=False):
     """This node's status record (capability, battery, temperature, queue, model digest), at most 1 KiB, opaque here."""
 

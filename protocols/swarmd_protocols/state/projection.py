@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TypeAlias
 
+from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import LOGICAL_BITS, STAMP_MAX
 from swarmd_protocols.state.config import ReplicaConfig
@@ -18,6 +19,7 @@ from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
 from swarmd_protocols.state.crdt.records import EventRow, Lease, decode_counters, decode_events, decode_leases
+from swarmd_protocols.state.dedup import judged
 from swarmd_protocols.state.dedup.entry import Entry, in_ranks
 from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
@@ -26,6 +28,7 @@ from swarmd_protocols.state.observations import (
     DetectionLearned,
     DetectionView,
     EventsLearned,
+    Judged,
     LocalDetection,
     ObjectChanged,
 )
@@ -75,6 +78,8 @@ class Projection:
         self._backlog: dict[NodeId, deque[_Change]] = {}
         """Batches of others to be shown or taken out of the views, in the order in which they were joined."""
         self._spent: dict[NodeId, int] = {}
+        self._judged: dict[SightingKey, None] = {}
+        """Own verdicts (`dedup/judged.py`)."""
 
     # --- Own observations ------------------------------------------------------------------------------------------
 
@@ -91,8 +96,10 @@ class Projection:
     def own_restored(self, items: Iterable[Fact]) -> None:
         """Own facts of an earlier life came back."""
         for item in items:
-            if isinstance(item, Sighting):
+            if isinstance(item, Sighting) and item.reports:
                 self.own.restore(item)
+            elif isinstance(item, Sighting):
+                self._judged[item.key] = None
 
     # --- Batches in and out --------------------------------------------------------------------------------------
 
@@ -296,6 +303,22 @@ class Projection:
                 details.append(DetectionLearned(self._detection(entry), "update" if entry.told else "new"))
                 entry.told = True
 
+    def judge(self, said: Judged) -> Sighting:
+        """What this node says of an object after it was asked again.
+
+        Raises:
+            StateError: There is nothing to judge, this node is no other judge of it, or it has judged too many things.
+        """
+        name = self.shown.superseded_by(said.object_id) or said.object_id
+        found = [one for part in self.shown.told({name}) for leader, _ in part for one in leader.members or [leader]]
+        row = judged.verdict_on(found, self._node, said, self._config.dedup)
+        if row.key in self.own.registers:
+            raise StateError("this node has seen it itself: it is no other judge of it")
+        if row.key not in self._judged and len(self._judged) >= judged.JUDGED_MAX:
+            raise StateError(f"this node holds verdicts on {len(self._judged)} things; they go with the things")
+        self._judged[row.key] = None
+        return row
+
     def orphans(self) -> list[Fact]:
         """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""
         keys = self.own.take_orphans()
@@ -338,6 +361,7 @@ class Projection:
             for member in leader.members or ():
                 if member.origin == self._node:
                     self.own.forget(member.key)
+                    self._judged.pop(member.key, None)
                     dead.append(fact_id(member.row))
         return dead
 
@@ -398,5 +422,5 @@ def _detection_view(origin: NodeId, object_id: str, row: Sighting) -> DetectionV
         row.model,
         f"{row.label}|{row.kind}|{row.place}",
         row.thumb,
-        row.need_milli,
+        row.need_milli if row.reports else max(row.need_milli, row.score_milli + 1),
     )

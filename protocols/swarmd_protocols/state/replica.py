@@ -47,6 +47,7 @@ from swarmd_protocols.state.observations import (
     CellProgress,
     Count,
     DefineCells,
+    Judged,
     Observed,
     SayEvent,
     SayReview,
@@ -310,6 +311,9 @@ class Replica:
                 author.observe(detections, now_ns)
                 if news := projection.own.left_out.news():
                     effects.append(Alarm("sightings-full", news))
+            case Judged():
+                author.pending.append(projection.judge(request))
+                author.flush(effects, now_ns)
             case StatusReport(payload):
                 author.report(payload, effects, now_ns)
             case SayEvent(row):

@@ -266,7 +266,9 @@ class Shown:
     def _until_ms(self, leader: Entry) -> int:
         """Swarm time, milliseconds, until which an object is shown unless it is seen again."""
         members, joins = leader.members or (), self._joins
-        last = max([member.last for member in members], default=0)
+        last = max([member.last for member in members if not member.is_verdict], default=0)
+        if not last:
+            return 0
         if joins:
             for member in members:
                 for _, _, seen in joins.get((member.origin, member.key), _NOBODY).values():
@@ -278,6 +280,8 @@ class Shown:
             leader.shown = False
             self._expired.append(self._object(leader))
             self._faded[leader] = None
+        elif all(member.is_verdict for member in leader.members or [leader]):
+            self._faded[leader] = None  # What was judged is gone: a verdict on nothing is let go too.
 
     def _watch(self, leader: Entry, until_ms: int) -> None:
         """Look at this object again when it may have expired: earlier, where its author has set its clock back."""
@@ -297,7 +301,8 @@ class Shown:
 
     def _object(self, leader: Entry) -> ObjectView:
         members, joins = leader.members or [leader], self._joins
-        first, last, _, score, marks = figures_in(leader.packed)
+        first, last, own_reports, score, marks = figures_in(leader.packed)
+        score = score if own_reports else 0
         sure, unsure = not marks & UNSURE, False
         reports, label = 0, leader.family.label
         observers: set[NodeId] = set()
@@ -306,6 +311,9 @@ class Shown:
         positioned = False
         for member in members:
             seen_first, seen_last, seen_reports, seen_score, marks = figures_in(member.packed)
+            if not seen_reports:  # A verdict: worth something as evidence, and nothing else.
+                unsure = True
+                continue
             first, last = min(first, seen_first), max(last, seen_last)
             observers.add(member.origin)
             reports += seen_reports
@@ -327,7 +335,7 @@ class Shown:
         east, north, covariance = fused(members, self._config)
         confirmed, evidence = len(observers) >= self._config.confirm_observers, SURE_MILLI
         if unsure:
-            said = witnesses_of(members, self._joined_by, self._config.prior_milli)
+            said = witnesses_of(members, self._joined_by, self._config)
             evidence = evidence_milli(said, self._config)
             confirmed = is_confirmed(said, self._config, self._config.confirm_observers)
         reviews = self._said_of(members) if self._reviews.has_any else ()

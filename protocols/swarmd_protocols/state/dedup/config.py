@@ -31,6 +31,8 @@ class DedupConfig(msgspec.Struct, frozen=True):
     """From so long after it a look is one of another day: 8 h, the sun has gone round or down."""
     model_correlation_milli: int = 950
     """Between two models' looks at one thing. Source: 0.947 to 0.967 in docs/performance/models.md."""
+    judge_confirms: bool = False
+    """Whether the verdict of another judge that is sure confirms a thing by itself (`judged.py`)."""
     candidate_refresh_ms: int = 600_000
     """How often a candidate that goes on to be seen is said again: it costs little and is worth little."""
     ttl_ms: int = 3_600_000

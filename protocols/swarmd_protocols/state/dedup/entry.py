@@ -182,6 +182,11 @@ class Entry:
         return self._features_at + (FEATURES_BYTES if self.packed[_MARKS_AT] & FEATURED else 0)
 
     @property
+    def is_verdict(self) -> bool:
+        """Whether it is another judge's word (`judged.py`), and no sighting."""
+        return figures_in(self.packed)[2] == 0
+
+    @property
     def is_unsure(self) -> bool:
         """Whether its author says what score would make it sure, which is not reached."""
         return self.packed[_MARKS_AT] & UNSURE != 0
@@ -234,10 +239,11 @@ def _pack(row: Sighting) -> bytes:
         _, _, _, moving, positioned, east, north, covariance, score, first, last, reports, model, beside, thumb, look,
         need, alike,
     ) = row  # fmt: skip
+    is_unsure = need > score or not reports  # Another judge's word is none of who is sure, whatever it claims.
     marks = positioned * POSITIONED | moving * _MOVING | (PICTURED if thumb else 0) | (FEATURED if look else 0)
-    marks |= UNSURE if need > score else 0
+    marks |= UNSURE if is_unsure else 0
     packed = _ROW.pack(east, north, *covariance, first, last, reports, score, marks, len(model)) + model + thumb + look
-    if need > score:
+    if is_unsure:
         packed += _NEED.pack(need, *alike)
     return b"".join((packed, *(_PLACE.pack(x, y) for x, y in beside))) if beside else packed
 

@@ -475,7 +475,7 @@ def fused(members: Sequence[Entry], config: DedupConfig) -> tuple[int, int, tupl
     """
     best: dict[NodeId, tuple[int, int, tuple[int, int, int, int, int]]] = {}
     for member in members:
-        if member.positioned:
+        if member.positioned and not member.is_verdict:
             position = position_in(member.packed)
             order = (position[2] + position[4], member.rank, position)
             old = best.get(member.origin)

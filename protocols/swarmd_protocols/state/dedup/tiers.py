@@ -147,7 +147,7 @@ def _trace(row: Sighting) -> int:
 
 
 def witnesses_of(
-    members: Iterable[Entry], joined: Callable[[Entry], Iterable[NodeId]], prior_milli: int
+    members: Iterable[Entry], joined: Callable[[Entry], Iterable[NodeId]], config: DedupConfig
 ) -> list[Witness]:
     """What is said of an object.
 
@@ -157,12 +157,14 @@ def witnesses_of(
     Args:
         members: Sightings of the object.
         joined: Who has joined a sighting.
-        prior_milli: See `DedupConfig`.
+        config: Prior and policy.
     """
     words = []
     for member in members:
-        first, last, _, score, _ = figures_in(member.packed)
-        sure = certainty_milli(score, member.need_milli, prior_milli)
+        first, last, reports, score, _ = figures_in(member.packed)
+        sure = certainty_milli(score, member.need_milli, config.prior_milli)
+        if not reports and not config.judge_confirms:
+            sure = min(sure, _UNSURE_MAX_MILLI)
         words.append(Witness(member.origin, sure, member.model, stamp_ms(first), stamp_ms(last), member.alike))
         if not member.is_unsure:
             words += [Witness(author, SURE_MILLI, b"") for author in joined(member)]

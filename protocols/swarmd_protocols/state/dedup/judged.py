@@ -1,0 +1,74 @@
+"""Another judge's word on a candidate: what it says after it was asked again, and that it may say otherwise later.
+
+Rules this file keeps:
+
+- A verdict is a row of its author about one object, with no reports of its own (`reports` is 0): that is how everybody
+  tells it from a sighting. It stands where the look stands that was judged, and is as old as that look.
+- It may fall as well as rise: of an author's verdicts on a thing the newest counts, by the author's own order. With the
+  score 0 it is withdrawn, and worth nothing.
+- Who has seen the thing itself is no other judge of it.
+- A verdict is worth 999 at most, whatever it claims, and counts like another model's word; with `judge_confirms` one
+  that reaches what it needs confirms. No place and no count comes from a verdict.
+"""
+
+from collections.abc import Sequence
+
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.facts import ASSET, TRACK, Sighting
+from swarmd_protocols.state.crdt.unsure import NOT_SAID
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.entry import Entry
+from swarmd_protocols.state.dedup.tiers import certainty_milli
+from swarmd_protocols.state.observations import Judged
+
+JUDGED_MAX = 4_096
+"""Things on which a node holds verdicts: a quarter of what it may report; they go with the things."""
+_MS = 1 << 16
+"""A millisecond in stamps: a verdict begins after what it is about, so that it never leads an object that has both."""
+
+
+def verdict_on(members: Sequence[Entry], node: NodeId, said: Judged, config: DedupConfig) -> Sighting:
+    """The row that says it.
+
+    Args:
+        members: Of the object.
+        node: Who has judged.
+        said: What it says.
+        config: See `certainty_milli`.
+
+    Raises:
+        StateError: There is nothing to judge, or this node is no other judge.
+    """
+    if not 0 <= said.score_milli <= 1000 or not 0 < said.need_milli <= 1000:
+        raise StateError(f"score_milli {said.score_milli} or need_milli {said.need_milli} is out of range: 0 to 1000")
+    if not 0 <= min(said.alike_milli) <= max(said.alike_milli) <= 1000 or len(said.model_digest) < 8:
+        raise StateError("correlations are 0 to 1000 thousandths, and a model's digest has 8 bytes")
+    seen = [member for member in members if not member.is_verdict]
+    if any(member.origin == node for member in seen):
+        raise StateError("this node has seen it itself: it is no other judge of it")
+    if not seen:
+        raise StateError("nobody sees it any more")
+    own = next((member for member in members if member.origin == node), None)
+    rows = [member.row for member in seen]
+    judged = max(
+        rows, key=lambda row: (certainty_milli(row.score_milli, row.need_milli, config.prior_milli), row.last, row.key)
+    )
+    if judged.kind == TRACK:
+        raise StateError("it moves or has no place: only its own track is the same thing")
+    first = max(judged.last, judged.first + _MS)
+    row = judged._replace(
+        label=judged.label if own is None else own.key[0],
+        place=judged.place if own is None or judged.kind == ASSET else own.key[2],
+        score_milli=said.score_milli,
+        first=first,
+        last=first,
+        reports=0,
+        model=said.model_digest[:8],
+        beside=(),
+        thumb=b"",
+        features=b"",
+        need_milli=said.need_milli if said.need_milli > said.score_milli else 0,
+        alike=said.alike_milli if said.need_milli > said.score_milli else NOT_SAID,
+    )
+    return row if own is None or own.key[1] == row.kind else row._replace(kind=own.key[1], place=own.key[2])
