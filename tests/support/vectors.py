@@ -8,6 +8,7 @@ import json
 from tests.support import (
     bundle_vectors,
     federation_vectors,
+    learning_vectors,
     offload_swarm,
     past_vectors,
     positions_vectors,
@@ -29,6 +30,7 @@ FILES = (
     federation_vectors,
     past_vectors,
     relay_vectors,
+    learning_vectors,
 )
 
 
