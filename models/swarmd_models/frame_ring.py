@@ -15,7 +15,7 @@ import numpy as np
 
 from swarmd_models.decoders.base import logit
 from swarmd_models.errors import SourceError
-from swarmd_models.reviewed import Reviewed, is_placed, overlap, review_of
+from swarmd_models.reviewed import Reviewed, ReviewIndex, is_placed, overlap, review_of
 from swarmd_models.types import Detection, Frame, Image, TrackEvent
 
 PRIVATE_LABELS = ("person", "face", "license plate", "licence plate", "number plate")
@@ -141,6 +141,7 @@ def export_coco(folder: Path, out: Path, reviewed: Sequence[Reviewed] = ()) -> t
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     categories: dict[str, int] = {}
+    index = ReviewIndex(reviewed)
     try:
         (out / "images").mkdir(parents=True, exist_ok=True)
         for path in sorted(folder.glob("*.png"))[:MAX_FILES]:
@@ -160,7 +161,7 @@ def export_coco(folder: Path, out: Path, reviewed: Sequence[Reviewed] = ()) -> t
                 }
             )
             for found in described["detections"]:
-                review = review_of(found, reviewed)
+                review = review_of(found, index)
                 if review is None or not review.is_rejected:
                     number = len(annotations) + 1
                     annotations.append(_annotation(found, number, len(images), categories, review))

@@ -6,7 +6,7 @@ swarm itself takes two sightings for one (docs/protocols/dedup.md).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,14 +82,50 @@ def is_placed(found: Mapping[str, Any]) -> bool:
     return len(values) == 5 and all(isinstance(one, int | float) and abs(one) < _FAR for one in values)
 
 
-def review_of(found: Mapping[str, Any], reviewed: Sequence[Reviewed]) -> Reviewed | None:
+class ReviewIndex:
+    """What was reviewed, by label and by squares of ground: a detection is held against what lies about it alone."""
+
+    def __init__(self, reviewed: Iterable[Reviewed]) -> None:
+        """Sort everything in; what has no place on earth is passed over."""
+        self._squares: dict[tuple[str, int, int], list[Reviewed]] = {}
+        for one in reviewed:
+            if not (abs(one.latitude_deg) <= _FAR and abs(one.longitude_deg) <= _FAR):
+                continue
+            band = _band(one.latitude_deg)
+            column = math.floor(one.longitude_deg / _width_deg(band))
+            self._squares.setdefault((one.detected, band, column), []).append(one)
+
+    def near(self, label: str, latitude_deg: float, longitude_deg: float) -> list[Reviewed]:
+        """Those of a label in the squares about a place: all within `RADIUS_M`, and some beyond."""
+        found: list[Reviewed] = []
+        middle = _band(latitude_deg)
+        for band in (middle - 1, middle, middle + 1):
+            column = math.floor(longitude_deg / _width_deg(band))
+            for beside in (column - 1, column, column + 1):
+                found += self._squares.get((label, band, beside), ())
+        return found
+
+
+def _band(latitude_deg: float) -> int:
+    """Which strip of ground, `RADIUS_M` high, from the equator."""
+    return math.floor(latitude_deg * METRES_A_DEGREE / RADIUS_M)
+
+
+def _width_deg(band: int) -> float:
+    """Degrees of longitude that are at least `RADIUS_M` anywhere in a strip: as at its edge towards the pole."""
+    edge = max(abs(band), abs(band + 1)) * RADIUS_M / METRES_A_DEGREE
+    return RADIUS_M / METRES_A_DEGREE / max(math.cos(math.radians(min(edge, 90.0))), 1e-9)
+
+
+def review_of(found: Mapping[str, Any], reviewed: ReviewIndex) -> Reviewed | None:
     """What operators say of a detection of a kept frame; of several things that it may be, of the nearest.
 
     One that a file tells twice, and differently, is as good as disputed: None.
     """
-    if "latitude_deg" not in found:
+    if "latitude_deg" not in found or not isinstance(found["label"], str):
         return None
-    near = [(_distance(found, one), one.id, one) for one in reviewed if one.detected == found["label"]]
+    about = reviewed.near(found["label"], float(found["latitude_deg"]), float(found["longitude_deg"]))
+    near = [(_distance(found, one), one.id, one) for one in about]
     passing = [item for item in near if item[0] <= GATE]
     if not passing:
         return None

@@ -1,6 +1,7 @@
 """Reviews become labels: kept frames and the swarm's objects are joined by the place on the ground."""
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from swarmd.cli.main import main
 from swarmd_models.errors import SourceError
 from swarmd_models.frame_ring import FrameRing
 from swarmd_models.geo.positions import enu_cm_to_wgs84
-from swarmd_models.reviewed import review_of, reviewed_of
+from swarmd_models.reviewed import GATE, Reviewed, ReviewIndex, _distance, review_of, reviewed_of
 from swarmd_models.types import Frame, GroundPosition, TrackEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import ObjectView, ReviewView
@@ -89,8 +90,11 @@ def test_another_thing_is_not_taken_for_it(east_cm: int, label: str) -> None:
     }
     reviewed = reviewed_of(collection([told]))
     assert len(reviewed) == 1
-    assert review_of(found, reviewed) is None
-    assert review_of({**found, "label": "class0", "longitude_deg": at(2).longitude_deg}, reviewed) is reviewed[0]
+    assert review_of(found, ReviewIndex(reviewed)) is None
+    assert (
+        review_of({**found, "label": "class0", "longitude_deg": at(2).longitude_deg}, ReviewIndex(reviewed))
+        is reviewed[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,3 +113,22 @@ def test_a_sidecar_without_a_right_place_is_passed_over(tmp_path: Path) -> None:
     path.write_text(json.dumps(told))
     command = ["frames", "export", "--folder", str(tmp_path / "kept"), "--out", str(tmp_path / "coco")]
     assert main(command) == 1
+
+
+@pytest.mark.parametrize("origin", [(48.0, 11.0), (0.0, 0.0), (-67.3, -179.999), (78.2, 15.6)])
+def test_the_index_finds_what_looking_at_all_would(origin: tuple[float, float]) -> None:
+    """Places a few metres apart, across squares, the equator and the meridian."""
+    rng, covariance = random.Random(1), (9.0, 0.0, 9.0)
+    things = []
+    for number in range(400):
+        where = enu_cm_to_wgs84(rng.randrange(-3000, 3000), rng.randrange(-3000, 3000), *origin)
+        things.append(Reviewed(str(number), "a", rng.choice("ab"), False, (), *where, covariance))
+    index, matched = ReviewIndex(things), 0
+    for _ in range(400):
+        latitude, longitude = enu_cm_to_wgs84(rng.randrange(-3000, 3000), rng.randrange(-3000, 3000), *origin)
+        found = {"label": "a", "latitude_deg": latitude, "longitude_deg": longitude, "covariance_m2": covariance}
+        all_of = [(_distance(found, one), one.id, one) for one in things if one.detected == "a"]
+        wanted = min((one for one in all_of if one[0] <= GATE), key=lambda one: one[:2], default=(0.0, "", None))
+        assert review_of(found, index) is wanted[2]
+        matched += wanted[2] is not None
+    assert 20 < matched < 400

@@ -25,7 +25,7 @@ from swarmd_models.labelling.coco import read_coco
 from swarmd_models.labelling.cvat import read_cvat
 from swarmd_models.labelling.forms import Box, LabelError, Labelled
 from swarmd_models.labelling.label_studio import read_label_studio, uploaded_name
-from swarmd_models.reviewed import Reviewed, is_placed, review_of, reviewed_of
+from swarmd_models.reviewed import Reviewed, ReviewIndex, is_placed, review_of, reviewed_of
 
 FORMAT = 1
 HELD_SHARE = 0.25
@@ -203,6 +203,7 @@ def _of_reviews(reviewed: Sequence[Reviewed], export: Mapping[str, Any]) -> list
         forms.whole(one.get("id"), f"{what}.id", 0, 1 << 31): one.get("name")
         for what, one in forms.rows(export.get("categories"), "categories", 1 << 16)
     }
+    index = ReviewIndex(reviewed)
     parts: dict[int, tuple[list[tuple[str, Box]], list[Box], list[Box], dict[str, None]]] = {}
     for what, one in forms.rows(export.get("annotations"), "annotations", forms.MAX_PICTURES * 10):
         image = forms.whole(one.get("image_id"), f"{what}.image_id", 0, 1 << 53)
@@ -211,7 +212,7 @@ def _of_reviews(reviewed: Sequence[Reviewed], export: Mapping[str, Any]) -> list
         box = forms.boxed(left, top, left + width, top + height, f"{what}.bbox")
         category = forms.whole(one.get("category_id"), f"{what}.category_id", 0, 1 << 31)
         found = {**one, "label": one.get("detected") or names.get(category)}
-        review = review_of(found, reviewed) if is_placed(found) else None
+        review = review_of(found, index) if is_placed(found) else None
         if review is None:
             unclear.append(box)
             continue
