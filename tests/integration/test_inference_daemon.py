@@ -67,8 +67,8 @@ def test_swarmd_infer_finds_the_api_and_shows_what_the_model_sees(start: Start, 
     for arguments, status, sentence in (
         (("nothing", "--input", str(picture)), 1, f"there are {NAME}, {NAME}.detect"),
         (("zoo:tiny-224", "--input", str(picture)), 1, "is served"),
-        ((NAME, "--input", str(tmp_path / "gone.png")), 1, "cannot be read"),
-        ((NAME, "--input", __file__), 1, "no picture"),
+        ((NAME, "--input", str(tmp_path / "gone.png")), 1, "cannot read"),
+        ((NAME, "--input", __file__), 1, "cannot be decoded"),
         ((NAME, "--input", str(tmp_path / "text.npy")), 1, "is no .npy array of numbers"),
         ((NAME, "--input", str(picture), "--url", "127.0.0.1:1"), 3, "no inference API answers"),
     ):

@@ -132,7 +132,7 @@ def test_the_command_lists_cuts_writes_parts_and_says_what_is_wrong(
         (("--at", tensors[3]), "go together"),
         (("--at", "nothing", "--out", str(out)), "cannot be cut at nothing"),
         (("--picture", str(tmp_path / "none.png")), "No such file"),
-        (("--picture", str(out / "solar-tiny-224.split.toml")), "no picture"),
+        (("--picture", str(out / "solar-tiny-224.split.toml")), "cannot be decoded"),
     ):
         assert main(["bundle", "cut", "zoo:tiny-224", *arguments]) == 1
         assert why in capsys.readouterr().err
