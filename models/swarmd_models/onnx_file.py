@@ -93,3 +93,18 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise ValueError(f"byte {at} ends a number that has no end")
+
+
+def field(number: int, value: bytes) -> bytes:
+    """A field of bytes, as `fields_of` reads it."""
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    """A whole number, 0 or more, as protobuf writes it."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

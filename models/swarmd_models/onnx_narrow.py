@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.onnx_file import fields_of
+from swarmd_models.onnx_file import field, fields_of, varint
 
 NARROW = "narrow_QuantizeLinear_Output"
 """Name of the tensor that travels."""
@@ -119,14 +119,14 @@ def _narrowed(data: bytes, tensor: str, coder: Coder) -> bytes:
             if tensor in outputs:
                 if kinds != [b"QuantizeLinear"] or len(names) != 3:
                     raise ArtefactError(f"the tensor {tensor!r} is given by no QuantizeLinear with a zero point")
-                scale = b"".join(_field(1, name.encode()) for name in names[1:])
+                scale = b"".join(field(1, name.encode()) for name in names[1:])
                 nodes += _coder_nodes(tensor, scale, coder)
     if not scale:
         raise ArtefactError(f"the graph has no tensor {tensor!r}")
-    graph = b"".join(_field(_NODE, raw) for raw in nodes) + others
+    graph = b"".join(field(_NODE, raw) for raw in nodes) + others
     for name, array in _weights(coder).items():
-        graph += _field(_WEIGHT, _tensor(name, array))
-    return rest + _field(_GRAPH, graph)
+        graph += field(_WEIGHT, _tensor(name, array))
+    return rest + field(_GRAPH, graph)
 
 
 def _coder_nodes(tensor: str, scale: bytes, coder: Coder) -> list[bytes]:
@@ -156,19 +156,19 @@ def _weights(coder: Coder) -> dict[str, npt.NDArray[np.float32] | npt.NDArray[np
 
 
 def _node(kind: str, inputs: list[str], output: str, attributes: bytes = b"", more: bytes = b"") -> bytes:
-    names = b"".join(_field(1, name.encode()) for name in inputs) + more
-    return names + _field(2, output.encode()) + _field(3, output.encode()) + _field(4, kind.encode()) + attributes
+    names = b"".join(field(1, name.encode()) for name in inputs) + more
+    return names + field(2, output.encode()) + field(3, output.encode()) + field(4, kind.encode()) + attributes
 
 
 def _attribute(name: str, values: list[int]) -> bytes:
-    ints = b"".join(_varint(8 << 3) + _varint(value) for value in values)
-    return _field(5, _field(1, name.encode()) + ints + _varint(20 << 3) + _varint(_INTS))
+    ints = b"".join(varint(8 << 3) + varint(value) for value in values)
+    return field(5, field(1, name.encode()) + ints + varint(20 << 3) + varint(_INTS))
 
 
 def _tensor(name: str, array: npt.NDArray[np.float32] | npt.NDArray[np.int8]) -> bytes:
-    dims = b"".join(_varint(1 << 3) + _varint(size) for size in array.shape)
+    dims = b"".join(varint(1 << 3) + varint(size) for size in array.shape)
     kind = _FLOAT if array.dtype == np.float32 else _INT8
-    return dims + _varint(2 << 3) + _varint(kind) + _field(8, name.encode()) + _field(9, array.tobytes())
+    return dims + varint(2 << 3) + varint(kind) + field(8, name.encode()) + field(9, array.tobytes())
 
 
 def _renamed(raw: bytes, old: str, new: str) -> bytes:
@@ -176,24 +176,11 @@ def _renamed(raw: bytes, old: str, new: str) -> bytes:
     out = b""
     for number, value in fields_of(raw):
         is_it = number == 1 and not isinstance(value, int) and bytes(value) == old.encode()
-        out += _field(1, new.encode()) if is_it else _again(number, value)
+        out += field(1, new.encode()) if is_it else _again(number, value)
     return out
 
 
 def _again(number: int, value: int | memoryview) -> bytes:
     if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _field(number, bytes(value))
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+        return varint(number << 3) + varint(value)
+    return field(number, bytes(value))

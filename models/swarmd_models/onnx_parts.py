@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from swarmd_models.backends.base import TensorSpec
 from swarmd_models.errors import ArtefactError
-from swarmd_models.onnx_file import fields_of
+from swarmd_models.onnx_file import field, fields_of, varint
 
 _GRAPH = 7
 _NODE, _NAME, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO, _SPARSE = 1, 2, 5, 11, 12, 13, 15
@@ -141,19 +141,19 @@ class OnnxGraph:
         wanted = list(self.outputs if end is None else [end])
         nodes = self._back(wanted, first)
         given = _tensor_info(begin) if begin is not None else self._infos[first]
-        results = [self._infos.get(name) or _field(1, name.encode()) for name in wanted]
+        results = [self._infos.get(name) or field(1, name.encode()) for name in wanted]
         used = {name for node in nodes for name in node.inputs}
         if begin is not None and self.inputs[0] in used:
             raise ArtefactError(f"the graph cannot be cut at {first!r} and give {wanted[0]!r} after it")
-        graph = b"".join(_field(_NODE, node.raw) for node in nodes) + _field(_NAME, self._name)
-        graph += b"".join(_field(_INITIALIZER, raw) for name, raw in self._weights.items() if name in used)
-        graph += b"".join(_field(_SPARSE, raw) for raw in self._sparse)
-        graph += _field(_INPUT, given) + b"".join(_field(_OUTPUT, raw) for raw in results)
+        graph = b"".join(field(_NODE, node.raw) for node in nodes) + field(_NAME, self._name)
+        graph += b"".join(field(_INITIALIZER, raw) for name, raw in self._weights.items() if name in used)
+        graph += b"".join(field(_SPARSE, raw) for raw in self._sparse)
+        graph += field(_INPUT, given) + b"".join(field(_OUTPUT, raw) for raw in results)
         rest = b"".join(
-            _varint(number << 3) + _varint(value) if isinstance(value, int) else _field(number, value)
+            varint(number << 3) + varint(value) if isinstance(value, int) else field(number, value)
             for number, value in self._model
         )
-        return rest + _field(_GRAPH, graph)
+        return rest + field(_GRAPH, graph)
 
     def _back(self, wanted: Iterable[str], first: str) -> list[_Node]:
         """The nodes behind these tensors, back to one, in the graph's order."""
@@ -194,19 +194,6 @@ def _tensor_info(spec: TensorSpec) -> bytes:
     element = _ELEMENTS.get(spec.dtype.name)
     if element is None:
         raise ArtefactError(f"the tensor {spec.name} is {spec.dtype}; a part takes 8-bit numbers or float32")
-    shape = b"".join(_field(1, _varint(1 << 3) + _varint(size)) for size in spec.shape)
-    tensor = _varint(1 << 3) + _varint(element) + _field(2, shape)
-    return _field(1, spec.name.encode()) + _field(2, _field(1, tensor))
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    shape = b"".join(field(1, varint(1 << 3) + varint(size)) for size in spec.shape)
+    tensor = varint(1 << 3) + varint(element) + field(2, shape)
+    return field(1, spec.name.encode()) + field(2, field(1, tensor))

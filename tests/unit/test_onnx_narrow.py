@@ -14,8 +14,8 @@ from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import FrameSpec, frames_of
-from swarmd_models.onnx_file import read_onnx
-from swarmd_models.onnx_narrow import _GRAPH, _INT8, _NODE, _WEIGHT, NARROW, _field, _node, _varint, levels_of, narrowed
+from swarmd_models.onnx_file import field, read_onnx, varint
+from swarmd_models.onnx_narrow import _GRAPH, _INT8, _NODE, _WEIGHT, NARROW, _node, levels_of, narrowed
 from swarmd_models.onnx_parts import OnnxGraph
 from swarmd_models.part_export import Cutter
 from swarmd_models.types import Image
@@ -111,20 +111,20 @@ def test_equal_frames_give_equal_bytes(model: bytes, fitted: tuple[list[Array], 
 
 @pytest.mark.parametrize(
     "zero",
-    [_field(9, b""), _varint(2 << 3) + _varint(1) + _field(9, np.float32("nan").tobytes())],
+    [field(9, b""), varint(2 << 3) + varint(1) + field(9, np.float32("nan").tobytes())],
     ids=["without a number", "no number"],
 )
 def test_a_graph_whose_zero_point_is_none_is_refused(zero: bytes) -> None:
-    scale = _varint(2 << 3) + _varint(1) + _field(9, np.float32(0.5).tobytes())
-    weights = _field(_WEIGHT, scale + _field(8, b"s")) + _field(_WEIGHT, zero + _field(8, b"z"))
-    graph = _field(_NODE, _node("QuantizeLinear", ["in", "s", "z"], "cut")) + weights
+    scale = varint(2 << 3) + varint(1) + field(9, np.float32(0.5).tobytes())
+    weights = field(_WEIGHT, scale + field(8, b"s")) + field(_WEIGHT, zero + field(8, b"z"))
+    graph = field(_NODE, _node("QuantizeLinear", ["in", "s", "z"], "cut")) + weights
     with pytest.raises(ArtefactError, match="no QuantizeLinear with a zero point"):
-        levels_of(_field(_GRAPH, graph), "cut")
+        levels_of(field(_GRAPH, graph), "cut")
 
 
 def test_a_zero_point_of_many_bytes_costs_no_more_than_ten() -> None:
     """Their square, before: a megabyte took minutes."""
-    scale = _varint(2 << 3) + _varint(1) + _field(9, np.float32(0.5).tobytes()) + _field(8, b"s")
-    zero = _varint(2 << 3) + _varint(_INT8) + _field(5, b"\x83" + b"\xff" * (1 << 20)) + _field(8, b"z")
-    graph = _field(_NODE, _node("QuantizeLinear", ["in", "s", "z"], "cut")) + _field(_WEIGHT, scale)
-    assert levels_of(_field(_GRAPH, graph + _field(_WEIGHT, zero)), "cut") == (0.5, -125)
+    scale = varint(2 << 3) + varint(1) + field(9, np.float32(0.5).tobytes()) + field(8, b"s")
+    zero = varint(2 << 3) + varint(_INT8) + field(5, b"\x83" + b"\xff" * (1 << 20)) + field(8, b"z")
+    graph = field(_NODE, _node("QuantizeLinear", ["in", "s", "z"], "cut")) + field(_WEIGHT, scale)
+    assert levels_of(field(_GRAPH, graph + field(_WEIGHT, zero)), "cut") == (0.5, -125)
