@@ -61,12 +61,13 @@ def secret_of(number: int) -> bytes:
 class Gateway:
     """The sending half of one gateway, with its swarm's one node that sees."""
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, outbox_bytes: int = 1 << 26) -> None:
+        self.clock_ns = time.monotonic_ns
         self.name, secret = f"s{number}", secret_of(number)
         self.identity = make_dev_identity(secret, self.name, "gw", CRYPTO, roles=[ROLE])
         self.author = make_dev_identity(secret, self.name, "eye", CRYPTO)
         self.signer = NodeSigner(CRYPTO, self.author.seed)
-        self.outbox = Outbox(folder / self.name / FILE_NAME, 1 << 26, 1e9)
+        self.outbox = Outbox(folder / self.name / FILE_NAME, outbox_bytes, 1e9)
         self.key = Pin(self.name, self.name, dev_root(secret, CRYPTO)).key
         pair = Pair(CRYPTO, self.identity.seed, CRYPTO.public_key(REGION_SEED))
         self.sending = Sending(self.outbox, pair, Place(self.key, Way.UP, self.identity.node), 2, self._on_down)
@@ -98,7 +99,7 @@ class Gateway:
         row = ObjectRow(stamp, key, "hot-spot", (Member(0, *seen.key),))
         self.outbox.put([Waiting(RowKind.OBJECT, key, encode_object(row), (batch.raw,))], stamp)
         self.said_s[key] = time.monotonic()
-        self.sending.pump(time.monotonic_ns())
+        self.sending.pump(self.clock_ns())
 
     def _on_down(self, down: Any, done: Any) -> None:
         self.refused += [why for _, why in down.refused]
