@@ -14,7 +14,7 @@ import math
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 
 from swarmd_models.bundle import DEFAULT_MODEL, Bundle, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.evaluate import lenient
+from swarmd_models.evaluate import lenient, score_crops
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.sightings import SightingFilter
@@ -114,6 +114,7 @@ def tiers_of(
     sure: dict[str, float],
     wide: dict[str, float],
     alike: tuple[int, int] = (0, 0),
+    verdicts: Mapping[int, int] | None = None,
 ) -> tuple[set[str], set[str], set[str]]:
     """What somebody is sure of; with it what drones are sure of together; with it what is a candidate.
 
@@ -123,6 +124,7 @@ def tiers_of(
         sure: Thresholds by label from which the eye is sure.
         wide: Those from which it tells a candidate.
         alike: How alike looks are (`operating_point.alike_milli`); (0, 0): the setting.
+        verdicts: Certainty of another judge by crop, 0 to 1000: one more witness of each candidate.
     """
     blank = np.zeros(flight.size, np.uint8)
     config, words = DedupConfig(confirm_observers=1), dict[str, list[Witness]]()
@@ -147,6 +149,9 @@ def tiers_of(
             worth = certainty_milli(shared.score_milli, shared.need_milli, config.prior_milli)
             words.setdefault(name, []).append(Witness(NodeId(bytes([drone]) * 16), worth, b"", 0, 0, alike))
     alone = {name for name, said in words.items() if any(one.certainty_milli == SURE_MILLI for one in said)}
+    for name, said in words.items():
+        worth = 0 if verdicts is None else verdicts.get(flight.crops.get(name, -1), 0)
+        said.append(Witness(NodeId(bytes(16)), min(worth, SURE_MILLI - 1), b"judge"))
     return alone, {name for name, said in words.items() if is_confirmed(said, config, 1)}, set(words)
 
 
@@ -219,6 +224,19 @@ def agreement(flights: Sequence[Flight], eye_of: Callable[[], Eye]) -> float:
     return float((between - within) / (between + (size - 1) * within))
 
 
+def verdicts_of(bundle: Bundle, crops: Crops) -> dict[int, int]:
+    """What another model says of each crop of the validation split, on a picture of its own: certainty, 0 to 1000."""
+    assert bundle.curve is not None
+    need = round(1000 * max(bundle.curve.at(1.0).values()))
+    judged = np.flatnonzero(crops.split == VALIDATION)
+    scores = score_crops(bundle, crops, judged).max(axis=1)
+    prior = DedupConfig().prior_milli
+    return {
+        int(crop): certainty_milli(round(1000 * float(score)), need, prior)
+        for crop, score in zip(judged, scores, strict=True)
+    }
+
+
 def points_of(bundle: Bundle) -> dict[str, dict[str, float]]:
     """Thresholds by label at the bundle's own operating point and along its curve."""
     points = {"own": {label: bundle.threshold_of(label) for label in bundle.labels}}
@@ -247,6 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--flights", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the first flight")
     parser.add_argument("--candidates", type=float, metavar="R", help="tell candidates at this rate beside each point")
+    parser.add_argument("--judge", metavar="MODEL", help="another judge of the candidates, sure at 1 in 1,000")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="flights that lie there are not flown again")
     options = parser.parse_args(arguments)
     bundle, crops = load_bundle(options.model), Crops.load(options.crops)
@@ -266,11 +285,12 @@ def main(arguments: list[str] | None = None) -> int:
         accept = at_thresholds(thresholds)
         points[name] = asdict(judge(flights, [objects(flight, eye, accept) for flight in flights]))
     tiers = {}
+    verdicts = None if options.judge is None else verdicts_of(load_bundle(options.judge), crops)
     if options.candidates:
         assert bundle.curve is not None
         wide = bundle.curve.at(options.candidates)
         for name, thresholds in points_of(bundle).items():
-            found = [tiers_of(flight, eye, thresholds, wide, alike_milli(bundle.curve)) for flight in flights]
+            found = [tiers_of(flight, eye, thresholds, wide, alike_milli(bundle.curve), verdicts) for flight in flights]
             tiers[name] = {
                 tier: asdict(judge(flights, [one[at] for one in found])) | {"recall_by_class": None}
                 for at, tier in enumerate(("sure", "sure_together", "with_candidates"))
