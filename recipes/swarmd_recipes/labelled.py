@@ -11,9 +11,7 @@ its digest, who labelled, and both models' figures.
 import argparse
 import json
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from swarmd_models.bundle import Bundle, load_bundle
+from swarmd_models.draft_folder import drafted, sweep_drafts
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.evaluate import evaluate_frames
 from swarmd_models.heads import (
@@ -124,6 +123,7 @@ def learn(
     bundle = load_bundle(model)
     if out.exists():
         raise ArtefactError(f"{out} is there already; name a new folder")
+    sweep_drafts(out.parent)
     source = Path(bundle.model_path)
     data = source.read_bytes()
     tensor, found = find_heads(data, len(bundle.labels))
@@ -146,24 +146,17 @@ def learn(
     wholes = [one.scene for one in held if one.is_whole]
     # Judged elsewhere: what was refused, or cut short, must not lie about like a model.
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        with drafted(out) as draft:
+            path = heads.write_bundle(bundle, draft, new, version)
+            before = _judged(bundle, start, held_frames, drawn_frames, wholes)
+            after = _judged(load_bundle(path), read_all(new, found), held_frames, drawn_frames, wholes)
+            _refuse_worse(before, after)
+            learned = Learned(path, before, after, changed, len(taught), len(held))
+            _write_lineage(learned, bundle, sets)
+            load_bundle(path)
+            draft.chmod(0o755)
     except OSError as error:
         raise ArtefactError(f"{out} cannot be written: {error.strerror or error}") from error
-    try:
-        path = heads.write_bundle(bundle, draft, new, version)
-        before = _judged(bundle, start, held_frames, drawn_frames, wholes)
-        after = _judged(load_bundle(path), read_all(new, found), held_frames, drawn_frames, wholes)
-        _refuse_worse(before, after)
-        learned = Learned(path, before, after, changed, len(taught), len(held))
-        _write_lineage(learned, bundle, sets)
-        load_bundle(path)
-        draft.chmod(0o755)
-        draft.rename(out)
-    except OSError as error:
-        raise ArtefactError(f"{out} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return replace(learned, path=out / path.name)
 
 

@@ -25,6 +25,8 @@ from swarmd_models.synthetic.thermal import FAULT_LABELS
 from swarmd_models.types import Frame
 from swarmd_recipes import labelled
 from tests.support.release_world import MODEL, World
+from tests.support.syncs import recorded
+from tests.unit.test_draft_folder import leave_dead_draft
 
 STEP_NS = 3_000_000_000
 RUNNING = "zoo:small-320"
@@ -69,7 +71,9 @@ def correct(export: Path, labels: Path, truth: dict[int, Scene]) -> None:
 
 
 @pytest.mark.slow
-def test_from_kept_frames_to_a_canary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_kept_frames_to_a_canary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """About eight seconds, most of them for training and the figures of both models."""
 
     def step(*command: object) -> None:
@@ -85,7 +89,9 @@ def test_from_kept_frames_to_a_canary(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     learn = [RUNNING, str(tmp_path / "new"), str(tmp_path / "set"), "--version", "4", "--steps", "100"]
     capsys.readouterr()
-    assert labelled.main(learn) == 0
+    with recorded(monkeypatch) as syncs:
+        assert labelled.main(learn) == 0
+        syncs.assert_durable(tmp_path / "new")
     learned = json.loads(capsys.readouterr().out)
     assert learned["after"]["loss"] < learned["before"]["loss"] * 0.95
     bundle = tmp_path / "new" / "small-320.toml"
@@ -135,7 +141,9 @@ def test_what_nobody_has_labelled_enough_is_not_learned(tmp_path: Path, capsys: 
     correct(tmp_path / "export", tmp_path / "corrected.json", truth)
     command = ["frames", "import", "--export", str(tmp_path / "export"), "--labels", str(tmp_path / "corrected.json")]
     assert main([*command, "--by", "alice", "--out", str(tmp_path / "set")]) == 0
+    leave_dead_draft(tmp_path)
     assert labelled.main([RUNNING, str(tmp_path / "new"), str(tmp_path / "set"), "--version", "4"]) == 1
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")], "what a killed run left has gone"
     assert "at least 10 and 4 are needed" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 

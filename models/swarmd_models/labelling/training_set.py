@@ -10,8 +10,6 @@ share would put the same module on both sides.
 
 import json
 import math
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from swarmd_models.draft_folder import drafted, sweep_drafts
 from swarmd_models.errors import SourceError
 from swarmd_models.labelling import forms
 from swarmd_models.labelling.coco import read_coco
@@ -133,6 +132,7 @@ def import_labels(
         raise LabelError(f"a share of {held_share:g} to hold back; 0 to 1 is possible")
     if out.exists():
         raise LabelError(f"{out} is there already; a set is never changed: name a new folder")
+    sweep_drafts(out.parent)
     source = export / "annotations.json"
     exported = _read(source, forms.MAX_FILE_BYTES, "name the folder that `swarmd frames export --out` wrote")
     try:
@@ -306,37 +306,30 @@ def _write(
     images: list[dict[str, Any]] = []
     seen: set[str] = set()
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        with drafted(out) as draft:
+            (draft / "images").mkdir()
+            for at, (picture, one) in enumerate(chosen):
+                path = export / "images" / _last(picture["file_name"])
+                data = _read(path, MAX_PICTURE_BYTES, "export the frames again")
+                _check_picture(data, picture, path)
+                digest = sha256(data).hexdigest()
+                if digest in seen:
+                    continue  # The same picture twice teaches nothing, and must not stand on both sides.
+                seen.add(digest)
+                (draft / "images" / f"{digest}.png").write_bytes(data)
+                images.append(_described(picture, one, digest, at >= len(chosen) - held))
+            people = sorted({name for one in images for name in one["by"]})
+            counts = Counter(label for one in images for label, *_ in one["boxes"])
+            document = {
+                "format": FORMAT,
+                "made_from": lineage,
+                "labelled_by": people,
+                "labels": dict(sorted(counts.items())),
+            }
+            text = json.dumps({**document, "images": images}, indent=1, ensure_ascii=False) + "\n"
+            (draft / _DESCRIPTION).write_bytes(text.encode("utf-8", "replace"))  # A file's name may be no text.
     except OSError as error:
-        raise LabelError(f"the set cannot be written to {out}: {error.strerror}") from error
-    try:
-        (draft / "images").mkdir()
-        for at, (picture, one) in enumerate(chosen):
-            path = export / "images" / _last(picture["file_name"])
-            data = _read(path, MAX_PICTURE_BYTES, "export the frames again")
-            _check_picture(data, picture, path)
-            digest = sha256(data).hexdigest()
-            if digest in seen:
-                continue  # The same picture twice teaches nothing, and must not stand on both sides.
-            seen.add(digest)
-            (draft / "images" / f"{digest}.png").write_bytes(data)
-            images.append(_described(picture, one, digest, at >= len(chosen) - held))
-        people = sorted({name for one in images for name in one["by"]})
-        counts = Counter(label for one in images for label, *_ in one["boxes"])
-        document = {
-            "format": FORMAT,
-            "made_from": lineage,
-            "labelled_by": people,
-            "labels": dict(sorted(counts.items())),
-        }
-        text = json.dumps({**document, "images": images}, indent=1, ensure_ascii=False) + "\n"
-        (draft / _DESCRIPTION).write_bytes(text.encode("utf-8", "replace"))  # A file's name may be no text.
-        draft.rename(out)
-    except OSError as error:
-        raise LabelError(f"the set cannot be written to {out}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        raise LabelError(f"the set cannot be written to {out}: {error.strerror or error}") from error
     return load_set(out)
 
 
