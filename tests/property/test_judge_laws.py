@@ -171,3 +171,13 @@ def test_law_a_verdict_takes_nothing_away(said: list[tuple[int, int, bytes]], sc
     assert after.evidence_milli >= before.evidence_milli
     assert (after.is_fault, after.observers) == (before.is_fault or after.evidence_milli >= 1000, before.observers)
     assert (after.east_cm, after.covariance_cm2) == (before.east_cm, before.covariance_cm2)
+
+
+def test_a_verdict_that_leads_gives_neither_a_picture_nor_a_time_nor_a_score() -> None:
+    """A liar's claims to be older than what it is about: the object has its name, and nothing else of it."""
+    honest = NODES[0], seen(700, 900, n=4)
+    liar = NODES[1], seen(950, 990, 0)._replace(thumb=b"t" * 16, last=98 * S)
+    [before], [after] = shown([honest]), shown([honest, liar])
+    assert after.object_id != before.object_id
+    assert (after.thumb, after.first_hlc, after.last_hlc) == (b"", before.first_hlc, before.last_hlc)
+    assert (after.score_milli, after.label, after.reports) == (before.score_milli, before.label, before.reports)

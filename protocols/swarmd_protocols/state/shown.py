@@ -301,12 +301,16 @@ class Shown:
 
     def _object(self, leader: Entry) -> ObjectView:
         members, joins = leader.members or [leader], self._joins
-        first, last, own_reports, score, marks = figures_in(leader.packed)
+        base = leader
+        first, last, own_reports, score, marks = figures_in(base.packed)
+        if not own_reports:  # A liar's verdict may claim to be older than what it is about, and so lead.
+            base = next((member for member in members if not member.is_verdict), leader)
+            first, last, own_reports, score, marks = figures_in(base.packed)
         score = score if own_reports else 0
         sure, unsure = not marks & UNSURE, False
-        reports, label = 0, leader.family.label
+        reports, label = 0, base.family.label
         observers: set[NodeId] = set()
-        thumb, thumb_score = leader.thumb, score
+        thumb, thumb_score = base.thumb, score
         asset = ""
         positioned = False
         for member in members:
