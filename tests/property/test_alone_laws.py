@@ -139,6 +139,54 @@ def test_what_was_said_alone_is_in_the_journal_under_its_new_number_alone() -> N
     assert own.boot == 3
 
 
+def what_an_earlier_life_said_alone_comes_first(count: int, speaks: str) -> None:
+    """Nobody else holds it: the journal does, and the first event of a life follows whatever came before it."""
+    net = Net(count, seed=1)
+    assert net.run_until(net.formed, 10) is not None
+    last = count - 1
+    net.feed(last, UserEvent("before", b""))
+    net.run(4)
+    net.cut([last], others_than(net, last))
+    for number in range(3):
+        net.feed(last, UserEvent(f"old-{number}", b""))
+    net.run(2)
+    net.kill(last)
+    net.restart(last)
+    net.run(2)
+    if speaks == "alone":
+        net.feed(last, UserEvent("new", b""))
+    net.blocked.clear()
+    assert net.run_until(lambda: net.hosts[last].node._swim.events.has_baseline, 20) is not None
+    if speaks == "when met":
+        net.feed(last, UserEvent("new", b""))
+    net.run(HEALED_S)
+    for index in others_than(net, last):
+        told = [event.name for _, at, event in net.delivered() if at == index]
+        assert told == ["before", "old-0", "old-1", "old-2", "new"], (index, told)
+    assert net.agreed()
+
+
+@pytest.mark.parametrize("speaks", ["alone", "when met"])
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_what_an_earlier_life_said_alone_comes_first(count: int, speaks: str) -> None:
+    what_an_earlier_life_said_alone_comes_first(count, speaks)
+
+
+def test_who_knows_what_was_said_is_told_at_once() -> None:
+    """After a restart that lost nothing an event is pushed: the first answer shows that all is known."""
+    net = Net(6, seed=1)
+    assert net.run_until(net.formed, 10) is not None
+    for number in range(3):
+        net.feed(5, UserEvent(f"old-{number}", b""))
+    net.run(4)
+    net.kill(5)
+    net.restart(5)
+    assert net.run_until(lambda: net.hosts[5].node._swim.events.has_baseline, 20) is not None
+    net.feed(5, UserEvent("new", b""))
+    net.run(0.05)
+    assert sorted(at for _, at, event in net.delivered() if event.name == "new") == list(range(6))
+
+
 def who_answers_too_little_is_not_told_twice() -> None:
     """Another that has forgotten everything hears it first, and only first contacts of that one arrive."""
     net = Net(4, seed=1)
@@ -190,3 +238,11 @@ def test_mutants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         assert_found(says_at_once, who_answers_too_little_is_not_told_twice, patch)
+
+    def lets_the_newest_be_first(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(Alone, "keeps", lambda *_: None)
+
+    with monkeypatch.context() as patch:
+        assert_found(
+            lets_the_newest_be_first, lambda: what_an_earlier_life_said_alone_comes_first(3, "when met"), patch
+        )

@@ -3,12 +3,17 @@
 A node whose journal was lost does not know how many lives it has had, and numbers its events as if this were the first.
 Whoever knew an earlier one takes these numbers for what was delivered long ago. The first whose word this node can read
 knows this life, and has shown it every later record of its own that it holds: the boot number is above these by then.
+
+What earlier lives said and the journal has kept may be held by nobody else, and the first event of a life follows
+whatever its origin has said before: so it is not pushed, and comparison brings all in order, until somebody shows that
+it has heard what was said last, or for a while.
 """
 
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_claims import PATIENCE_NS
 from swarmd_protocols.swim.event_ledgers import EventLedger
 from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.event_shelf import EventShelf
@@ -30,6 +35,8 @@ class Alone:
         """Whether this node has met anybody in this life."""
         self.is_founder = False
         """Whether it has nobody to look for: whoever comes is not told what was said before."""
+        self._earlier = self._met_ns = 0
+        """The last event of earlier lives that is kept and nobody is known to have heard; when somebody was met."""
 
     def say(self, sequence: int) -> None:
         """An event is said; it counts until somebody was met."""
@@ -39,6 +46,22 @@ class Alone:
     def holds(self, origin: bytes) -> bool:
         """Whether events of this origin are held back, since their numbers may be forgotten ones."""
         return self._first > 0 and not self.is_founder and origin == self.core.own.node
+
+    def keeps(self, origin: bytes, sequence: int) -> None:
+        """An event that an earlier life delivered is kept again."""
+        if origin == self.core.own.node and sequence >> BOOT_SHIFT < self.core.own.boot:
+            self._earlier = max(self._earlier, sequence)
+
+    def heard(self, sequence: int) -> None:
+        """Somebody has heard this node up to here."""
+        if sequence >= self._earlier:
+            self._earlier = 0
+
+    def waits(self, origin: bytes) -> bool:
+        """Whether events of this origin are not pushed: held back, or earlier ones of it have to come first."""
+        if origin != self.core.own.node or not self._earlier:
+            return self.holds(origin)
+        return not self.is_over or self.core.now_ns < self._met_ns + PATIENCE_NS
 
     def met(self, log: EventLog, ledger: EventLedger) -> list[tuple[int, bytes]]:
         """Somebody knows this life: what was numbered as a forgotten one did is numbered anew.
@@ -51,7 +74,7 @@ class Alone:
             What is to be told of what was said alone: sequence, encoded message; in order.
         """
         core, own = self.core, self.core.own
-        first, self._first, self.is_over = self._first, 0, True
+        first, self._first, self.is_over, self._met_ns = self._first, 0, True, core.now_ns
         start = (own.boot << BOOT_SHIFT) + 1
         if first == 0 or first >= start:
             return [] if first == 0 or self.is_founder else log.after(first - 1)

@@ -64,6 +64,10 @@ class EventShelf:
         restored, self._restored = self._restored, {}
         return restored
 
+    def taken_back_of(self, origin: bytes) -> list[tuple[int, bytes]]:
+        """Likewise, of one origin; once."""
+        return self._restored.pop(origin, [])
+
     def put(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         """An event was delivered; it is in the journal after the next `write`."""
         key = _KEY + origin + sequence.to_bytes(8, "big")

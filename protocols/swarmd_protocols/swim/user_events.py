@@ -88,6 +88,8 @@ class UserEvents:
             raise StateError(f"an event's name has 1 to 128 characters of Unicode text; {name[:140]!r} has {len(name)}")
         first = (core.own.boot << BOOT_SHIFT) + 1
         sequence = max(self.own_event + 1, first)
+        if not self._baseline:
+            self._take_back(first)  # It comes before what this life says.
         body = encode(EventBody(core.own.node, sequence, name, payload))
         encoded = self._ledger.encoded(core.own.certificate, SignedEvent(body, core.sign("event", body)))
         log = self._log(core.own.node, sequence - 1)
@@ -169,7 +171,7 @@ class UserEvents:
 
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         core = self.core
-        if self._alone.holds(origin):
+        if self._alone.waits(origin):
             return
         urgent = core.may_push(origin, len(encoded))
         if len(encoded) <= _PUSHED_MAX:
@@ -273,6 +275,7 @@ class UserEvents:
     def note_vector(self, peer: Member, message: EventVector) -> None:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
         core = self.core
+        self._alone.heard(dict(message.vector).get(core.own.node, -1))
         if self._baseline and not self._alone.is_over:
             own = self._log(core.own.node)
             for sequence, encoded in self._alone.met(own, self._ledger):
@@ -367,19 +370,25 @@ class UserEvents:
         self._baseline = self._alone.is_founder = True
         self._take_back()
 
-    def _take_back(self) -> None:
-        """What earlier lives delivered is kept for others again, where its origin is known; none comes twice."""
-        for node, events in self.journal.shelf.taken_back().items():
+    def _take_back(self, before: int = 0) -> None:
+        """What earlier lives delivered is kept for others again, where its origin is known; none comes twice.
+
+        With `before`, what they said themselves with a lower number, and nothing else yet.
+        """
+        core, shelf = self.core, self.journal.shelf
+        taken = {core.own.node: shelf.taken_back_of(core.own.node)} | ({} if before else shelf.taken_back())
+        for node, events in taken.items():
             origin = self._origin(node)
-            certificate = (
-                self.core.own.certificate if node == self.core.own.node else origin.certificate if origin else b""
-            )
-            if not certificate:
+            certificate = core.own.certificate if node == core.own.node else origin.certificate if origin else b""
+            if not certificate or not events:
                 continue
             log = self._log(node)
             for sequence, encoded in events:
+                if before and sequence >= before:
+                    break  # Written by a later life than the journal knows of.
                 message = _KEPT.decode(encoded)
                 log.take_back(sequence, self._ledger.encoded(certificate, SignedEvent(message.body, message.signature)))
+                self._alone.keeps(node, sequence)
             self._ledger.mark(node, log)
 
     @property
