@@ -1,6 +1,6 @@
 """Each rule of a gateway's waiting taken out once: the tests in virtual time must see it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -13,7 +13,7 @@ Patch = pytest.MonkeyPatch
 
 def waits_are_kept(patch: Patch) -> None:
     """A region that comes back is sent what waits when its own wait is over."""
-    patch.setattr(Flow, "_return", lambda self, now_ns: None)
+    patch.setattr(Flow, "_return", lambda self, silent_ns, now_ns: None)
 
 
 def asked_rarely(patch: Patch) -> None:
@@ -43,6 +43,30 @@ def window_stays(patch: Patch) -> None:
     patch.setattr(Flow, "_miss", lambda self, now_ns: None)
 
 
+def never_quiet(patch: Patch) -> None:
+    """What nobody answers leaves for ever."""
+    patch.setattr(flow, "QUIET_NS", 1 << 62)
+
+
+def asked_together(patch: Patch) -> None:
+    """The question has the same moment at every gateway."""
+    question = Flow._question
+
+    def all_alike(self: Flow, asked_ns: int, connected: Sequence[bool], now_ns: int) -> list[flow.Plan]:
+        place, self.place = self.place, 0.0
+        plans = question(self, asked_ns, connected, now_ns)
+        self.place = place
+        return plans
+
+    patch.setattr(Flow, "_question", all_alike)
+
+
+def new_rows_at_once(patch: Patch) -> None:
+    """What was said in a silence leaves at the first answer, all of it."""
+    kept = Flow._return
+    patch.setattr(Flow, "_return", lambda self, silent_ns, now_ns: kept(self, 0, now_ns))
+
+
 @pytest.mark.parametrize(
     ("mutant", "law"),
     [
@@ -51,6 +75,9 @@ def window_stays(patch: Patch) -> None:
         (all_at_once, laws.test_a_thousand_gateways_do_not_return_at_once),
         (patience_stays, laws.test_a_region_that_is_only_slow_is_not_sent_everything_twice),
         (patience_for_ever, laws.test_a_region_that_is_only_slow_is_not_sent_everything_twice),
+        (never_quiet, laws.test_while_nobody_answers_only_the_question_is_left),
+        (asked_together, laws.test_gateways_that_were_cut_off_together_do_not_ask_together),
+        (new_rows_at_once, laws.test_what_was_only_said_in_a_silence_returns_with_the_rest),
         (window_stays, laws.test_what_is_missed_halves_the_window_and_answers_open_it),
     ],
 )

@@ -7,6 +7,7 @@ from swarmd_protocols.federation.flow import (
     ANSWER_NS,
     LOST_NS,
     POLL_NS,
+    QUIET_NS,
     RETURN_NS,
     WINDOW_BYTES,
     WINDOW_LEAST_BYTES,
@@ -55,15 +56,71 @@ def test_a_path_that_is_not_connected_is_not_waited_for() -> None:
 
 
 def test_waits_grow_to_half_a_minute_and_no_further() -> None:
-    flow, at, gaps, last = Flow(2), 0, [], 0
+    """Of a row that a region which answers everything does not take: it lacks its certificate."""
+    flow, at, left = Flow(2), 0, []
     for _ in range(2_000):
-        if any(rows for rows, _ in send(flow, [(1, 10)], at)):
-            gaps.append(at - last)
-            last = at
+        for rows, path in send(flow, [(1, 10)], at):
+            left += [at] * len(rows)
+            flow.answered([], path, 0, at + 50 * MS)
         at += 100 * MS
-    assert gaps[1] == ANSWER_NS
-    assert all(later >= earlier for earlier, later in pairwise(gaps[1:]))
-    assert max(gaps) <= AGAIN_MAX_NS + 100 * MS
+    gaps = [later - earlier for earlier, later in pairwise(left)]
+    assert gaps[0] == ANSWER_NS
+    assert all(later >= earlier for earlier, later in pairwise(gaps))
+    assert AGAIN_MAX_NS <= max(gaps) <= AGAIN_MAX_NS + 100 * MS
+
+
+def test_while_nobody_answers_only_the_question_is_left() -> None:
+    """Ten minutes with an object a second: each row used to leave every half minute, all the time."""
+    flow, tries, questions = Flow(2, place=0.3), dict[int, int](), list[tuple[int, int]]()
+    silence_s = 600
+    for step in range(silence_s * 4):
+        at = step * 250 * MS
+        waiting = [(seq, 300) for seq in range(1, 2 + step // 4)]
+        for rows, path in send(flow, waiting, at):
+            for seq in rows:
+                assert at < QUIET_NS, "a row leaves that nobody has answered for long"
+                tries[seq] = tries.get(seq, 0) + 1
+            if at >= QUIET_NS:
+                questions.append((at, path))
+    assert max(tries.values()) <= 4
+    asked_s = silence_s - QUIET_NS // (1_000 * MS)
+    assert asked_s - 2 <= len(questions) <= asked_s + 1
+    assert {path for _, path in questions} == {0, 1}
+    assert all(later[1] != earlier[1] for earlier, later in pairwise(questions)), "a path is asked twice in a row"
+    assert max(later[0] - earlier[0] for earlier, later in pairwise(questions)) <= ANSWER_NS + 250 * MS
+
+
+def test_gateways_that_were_cut_off_together_do_not_ask_together() -> None:
+    moments = set()
+    for number in range(64):
+        flow, at = Flow(1, place=number / 64), 0
+        while at < QUIET_NS:
+            send(flow, [(1, 10)], at, (True,))
+            at += 50 * MS
+        while not send(flow, [(1, 10)], at, (True,)) or at < QUIET_NS + 2 * ANSWER_NS:
+            at += 50 * MS
+        moments.add(at % ANSWER_NS)
+    assert len(moments) >= 16
+
+
+def test_what_was_only_said_in_a_silence_returns_with_the_rest() -> None:
+    """Nothing had been sent when the region went: there is nothing to send again, and as much that is new."""
+    for connected in ((True, True), (False, False)):
+        flow, at = Flow(2, place=0.5), 0
+        while at < 60_000 * MS:
+            send(flow, [] if at < QUIET_NS else [(seq, 1_000) for seq in range(1, 900)], at, connected)
+            at += 50 * MS
+        waiting = [(seq, 1_000) for seq in range(1, 900)]
+        while not (asked := send(flow, waiting, at)):
+            at += 50 * MS
+        assert asked[0][0] == []
+        answered_ns = at + 50 * MS
+        flow.answered([], asked[0][1], 0, answered_ns)
+        at = answered_ns
+        while not (left := [rows for rows, _ in send(flow, waiting, at) if rows]):
+            at += 50 * MS
+        assert answered_ns + RETURN_NS // 2 <= at <= answered_ns + RETURN_NS
+        assert sum(map(len, left)) * 1_000 <= WINDOW_LEAST_BYTES
 
 
 def test_a_region_that_comes_back_is_sent_what_it_missed_within_two_seconds() -> None:
@@ -90,9 +147,9 @@ def test_a_region_that_comes_back_is_sent_what_it_missed_within_two_seconds() ->
 
 def test_a_thousand_gateways_do_not_return_at_once() -> None:
     moments = []
-    for number in range(256):
-        flow, at = Flow(2, place=number / 256), 0
-        waiting = [(seq, 1_000) for seq in range(1, 2_000)]
+    for number in range(128):
+        flow, at = Flow(2, place=number / 128), 0
+        waiting = [(seq, 1_000) for seq in range(1, 150)]
         while at < 20_000 * MS:
             send(flow, waiting, at)
             at += 100 * MS
@@ -107,7 +164,7 @@ def test_a_thousand_gateways_do_not_return_at_once() -> None:
 
 def lived(answer_ms: int, seconds: int, flow: Flow, began_ns: int = 0) -> tuple[int, int]:
     """A row each second to a region that answers everything after so long; returns (rows, times that they left)."""
-    answers: list[tuple[int, int, int]] = []
+    answers: list[tuple[int, list[int], int]] = []
     waiting: dict[int, int] = {}
     left, at = 0, began_ns
     for step in range(seconds * 20):
@@ -115,12 +172,13 @@ def lived(answer_ms: int, seconds: int, flow: Flow, began_ns: int = 0) -> tuple[
         if step % 20 == 0:
             waiting[1_000_000 + at // (1_000 * MS)] = 10
         while answers and answers[0][0] <= at:
-            _, seq, path = answers.pop(0)
-            flow.answered([(seq, seq)], path, 0, at)
-            waiting.pop(seq, None)
+            _, taken, path = answers.pop(0)
+            flow.answered([(seq, seq) for seq in taken], path, 0, at)
+            for seq in taken:
+                waiting.pop(seq, None)
         for rows, path in send(flow, sorted(waiting.items()), at):
             left += len(rows)
-            answers += [(at + answer_ms * MS, seq, path) for seq in rows]
+            answers.append((at + answer_ms * MS, rows, path))
     return seconds, left
 
 

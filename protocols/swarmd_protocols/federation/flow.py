@@ -11,9 +11,12 @@ Rules this file keeps:
   least, and it grows with what is acknowledged.
 - Where nothing is to be said an empty frame is, each `POLL_NS`, each `ANSWER_NS` while nobody answers: its answer says
   that the path works, and brings what the region has.
+- After `QUIET_NS` without any answer nothing but that question leaves, by the paths in turn, each `ANSWER_NS` and at a
+  moment of this gateway's own in it: a pipe that takes what nobody answers is not given the same rows for ever.
 - At the first answer after a silence longer than the patience, what has waited for longer than that counts as never
   sent: waits that have grown would only be added to the absence. It leaves by the least window, and at a moment of this
-  gateway's own within `RETURN_NS`: a thousand gateways do not return at once.
+  gateway's own within `RETURN_NS`, and so does what was said while only the question left: a thousand gateways do not
+  return at once.
 
 It holds numbers and times, no rows and no sockets; `Gateway` (swarmd/federation/gateway.py) does what it says.
 """
@@ -25,7 +28,10 @@ ANSWER_NS = 1_000_000_000
 """Nanoseconds within which a region answers: ten round trips of a mobile line, and the region's commit. With the frame
 sent again by the other path, half of the 2 s in which a path is changed."""
 AGAIN_MAX_NS = 30_000_000_000
-"""The longest wait before a row is sent again: what a region that comes back waits for at most."""
+"""The longest wait before a row is sent again that a region which answers does not take."""
+QUIET_NS = 15_000_000_000
+"""Without any answer for so long only the question leaves: a row has left after 0, 1, 3 and 7 s by then, twice by each
+path, and twice the longest patience is over."""
 PATIENCE_MAX_NS = 8_000_000_000
 """The longest patience: a path that dies behind a region this slow is left after as long."""
 POLL_NS = 3_000_000_000
@@ -126,6 +132,8 @@ class Flow:
         for seq in [seq for seq in self._sent if seq not in held]:
             del self._sent[seq]
         self._before &= held
+        if self._asked_ns is not None and now_ns - self._asked_ns >= QUIET_NS:
+            return self._question(self._asked_ns, connected, now_ns)
         late = [seq for seq, one in self._sent.items() if now_ns - one.sent_ns >= self._wait_ns(one)]
         if late:
             self._miss(now_ns)
@@ -157,6 +165,14 @@ class Flow:
             plans.append(Plan([], self._usable(self.first, connected)))
         return plans
 
+    def _question(self, asked_ns: int, connected: Sequence[bool], now_ns: int) -> list[Plan]:
+        """Nobody has answered for long: an empty frame, once in each `ANSWER_NS`."""
+        due_ns = now_ns - (now_ns - asked_ns - round(self.place * ANSWER_NS)) % ANSWER_NS
+        if self._spoke_ns >= due_ns:
+            return []
+        self._change(connected)
+        return [Plan([], self._usable(self.first, connected))]
+
     def sent(self, rows: Iterable[tuple[int, int]], path: int, now_ns: int) -> None:
         """A frame with these (number, bytes) has left."""
         self._spoke_ns = now_ns
@@ -179,7 +195,7 @@ class Flow:
         for first, last in acked:
             self._take(first, last, now_ns)
         if was_away:
-            self._return(now_ns)
+            self._return(silent_ns, now_ns)
         if pause_ms:
             self.paused_until_ns = now_ns + pause_ms * 1_000_000
 
@@ -212,15 +228,16 @@ class Flow:
             self._missed_ns = now_ns
             self.window_bytes = max(self.window_bytes // 2, WINDOW_LEAST_BYTES)
 
-    def _return(self, now_ns: int) -> None:
-        """The region was away, or all paths were."""
+    def _return(self, silent_ns: int, now_ns: int) -> None:
+        """The region was away, or all paths were, for so long."""
         long_ago = [seq for seq, one in self._sent.items() if now_ns - one.sent_ns >= self.patience_ns]
         for seq in long_ago:
             del self._sent[seq]
         self._before.update(long_ago)
         for one in self._sent.values():
             one.tries = 1
-        if long_ago:
+        # What was said while only the question left has not been sent at all, and returns with as many others.
+        if long_ago or silent_ns >= QUIET_NS:
             self.window_bytes = WINDOW_LEAST_BYTES
             self._returns_ns = now_ns + round(self.place * RETURN_NS)
 
