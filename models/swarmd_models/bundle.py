@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmd_models.backends.base import Artefact
+from swarmd_models.bounded_file import read_bounded
 from swarmd_models.bundle_digest import digest_of_bare, digest_of_bundle
 from swarmd_models.bundle_files import checked_file, inside
 from swarmd_models.errors import ArtefactError
@@ -330,13 +331,7 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_TOML_BYTES + 1)
-    except OSError as error:
-        raise ArtefactError(f"cannot read bundle {path}: {error.strerror}") from error
-    if len(data) > MAX_TOML_BYTES:
-        raise ArtefactError(f"bundle {path} is larger than {MAX_TOML_BYTES >> 20} MiB")
+    data = read_bounded(path, MAX_TOML_BYTES, "bundle", ArtefactError)
     try:
         return tomllib.loads(data.decode("utf-8"))
     # Python's own limit for whole numbers is a ValueError, as are the reader's errors.

@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -393,11 +393,16 @@ def main(arguments: list[str] | None = None) -> int:
     except ModelError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    else:
-        sys.stdout.write("".join(f"{key}: {value}\n" for key, value in result.items()))
+    write_figures(result, options.json)
     return 0
+
+
+def write_figures(figures: Mapping[str, Any], is_json: bool) -> None:
+    """Write figures to stdout by their names: one JSON object, or a line each."""
+    if is_json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+    else:
+        sys.stdout.write("".join(f"{name}: {figure}\n" for name, figure in figures.items()))
 
 
 def choose_split(crops: Crops, split: str | None) -> npt.NDArray[np.int64]:

@@ -11,16 +11,16 @@ import argparse
 import contextlib
 import importlib
 import io
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from swarmd_models.bounded_file import read_bounded
 from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, FrameError, ModelError
-from swarmd_models.evaluate import lenient
+from swarmd_models.evaluate import lenient, write_figures
 from swarmd_models.labelling.coco import read_coco
 from swarmd_models.labelling.forms import MAX_FILE_BYTES, MAX_PICTURES, Labelled, parse_json
 from swarmd_models.levelling import Leveller, is_raw
@@ -121,18 +121,6 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in paths[:MAX_PICTURES]}
 
 
-def _document(path: Path) -> object:
-    """A file of labels, parsed; raises `ArtefactError` where it cannot be read or is too large."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ArtefactError(f"cannot read {path}: {error.strerror}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise ArtefactError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB; judge it in parts")
-    return parse_json(data)
-
-
 def _last(name: str) -> str:
     """A picture's name without the folders that whoever labelled it had."""
     return name.replace("\\", "/").rpartition("/")[2]
@@ -148,7 +136,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
     try:
-        labelled = read_coco(_document(options.labels), vouched=True)
+        data = read_bounded(options.labels, MAX_FILE_BYTES, "labels", ArtefactError, "judge it in parts")
+        labelled = read_coco(parse_json(data), vouched=True)
         bundle = lenient(load_bundle(options.model, options.names or None))
         detector = Detector.open(bundle, DetectorOptions())
         try:
@@ -164,10 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (ModelError, FrameError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    else:
-        sys.stdout.write("".join(f"{key}: {value}\n" for key, value in result.items()))
+    write_figures(result, options.json)
     return 0
 
 

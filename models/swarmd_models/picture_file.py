@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from swarmd_models.bounded_file import read_bounded
 from swarmd_models.errors import SourceError
 from swarmd_models.picture_header import read_header
 
@@ -28,13 +29,7 @@ def picture_bytes(path: Path) -> bytes:
     Raises:
         SourceError: Missing, too large in bytes or in pixels, truncated, or no picture.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_IMAGE_BYTES + 1)
-    except OSError as error:
-        raise SourceError(f"cannot read picture {path}: {error.strerror}") from error
-    if len(data) > MAX_IMAGE_BYTES:
-        raise SourceError(f"picture {path} is larger than {MAX_IMAGE_BYTES >> 20} MiB")
+    data = read_bounded(path, MAX_IMAGE_BYTES, "picture", SourceError)
     if not data:
         raise SourceError(f"picture {path} is empty")
     if data[:2] == b"\xff\xd8" and data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda"):

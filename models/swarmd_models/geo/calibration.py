@@ -8,6 +8,7 @@ import math
 import re
 from pathlib import Path
 
+from swarmd_models.bounded_file import read_bounded
 from swarmd_models.errors import SourceError
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.lens import Distortion
@@ -35,13 +36,7 @@ def read_calibration(path: Path) -> Intrinsics:
     Raises:
         SourceError: It cannot be read, is too large, or is no calibration.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise SourceError(f"cannot read calibration {path}: {error.strerror}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise SourceError(f"calibration {path} is larger than {MAX_FILE_BYTES >> 10} KiB")
+    data = read_bounded(path, MAX_FILE_BYTES, "calibration", SourceError)
     try:
         return parse_calibration(data.decode())
     except UnicodeDecodeError as error:
