@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING
 from swarmd.errors import EyeError
 
 if TYPE_CHECKING:
+    from swarmd.eye.ipc import TerrainWords
     from swarmd_models.eye import Eye
     from swarmd_models.geo.geolocate import Intrinsics
     from swarmd_models.types import EyeResult, Frame, TrackEvent
+
+_SIGMA_M = 4.0
+"""Metres; as `pose.terrain_sigma_m`, and from where that has it: SRTM's."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -36,7 +40,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--terrain", default="", metavar="FILE", help="height model: .hgt, a folder of them, or GeoTIFF"
     )
-    parser.add_argument("--terrain-sigma", type=float, default=4.0, metavar="M", help="how far off its heights may be")
+    parser.add_argument(
+        "--terrain-sigma", type=float, default=_SIGMA_M, metavar="M", help="metres its heights may be off (4)"
+    )
     parser.add_argument("--terrain-home", default="", metavar="LAT,LON", help="above whose ground poses give heights")
     parser.add_argument(
         "--terrain-unknown",
@@ -72,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     import cv2
 
     from swarmd.eye.ground import open_terrain
-    from swarmd.eye.ipc import Configure, TerrainWords
+    from swarmd.eye.ipc import Configure
     from swarmd.eye.sources import open_eye_source
     from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
     from swarmd_models.detector import DetectorOptions
@@ -81,6 +87,7 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd_models.geo.calibration import read_calibration
     from swarmd_models.geo.poses import open_poses
 
+    terrain = _terrain(args)
     cv2.setNumThreads(args.threads)
     bundle = load_bundle(args.model or DEFAULT_MODEL, args.labels or None)
     options = DetectorOptions(tuple(args.backend.split(",")), args.threads, args.threshold, args.false_per_1000)
@@ -88,8 +95,7 @@ def _run(args: argparse.Namespace) -> int:
     calibrated = read_calibration(Path(args.calibration)) if args.calibration else None
     eye = Eye.open(bundle, EyeOptions(options), None, _note)
     eye.set_boresight(_boresight(args.boresight))
-    level = args.terrain_unknown == "level"
-    eye.set_terrain(open_terrain(TerrainWords(args.terrain, args.terrain_sigma, args.terrain_home, level)))
+    eye.set_terrain(open_terrain(terrain))
     source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)
     seen = failed = 0
     try:
@@ -116,6 +122,16 @@ def _run(args: argparse.Namespace) -> int:
         source.close()
         eye.close()
     return 1 if failed else 0
+
+
+def _terrain(args: argparse.Namespace) -> "TerrainWords":
+    """What the flags say of the ground; raises `EyeError` where they speak of a height model that none names."""
+    from swarmd.eye.ipc import TerrainWords
+
+    level = args.terrain_unknown == "level"
+    if not args.terrain and (args.terrain_home or level or args.terrain_sigma != _SIGMA_M):
+        raise EyeError("--terrain-home, --terrain-sigma and --terrain-unknown are about a height model: give --terrain")
+    return TerrainWords(args.terrain, args.terrain_sigma, args.terrain_home, level)
 
 
 def _boresight(text: str) -> tuple[float, ...]:

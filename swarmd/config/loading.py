@@ -301,6 +301,12 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
         latitude, longitude = (*config.node.origin, 0.0)[:2]
         if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
             problems.append(f"{origins['node', 'origin']}: node.origin is {latitude}, {longitude}; no place on Earth")
+    home = config.pose.terrain_home
+    if home and not _is_place(home):
+        problems.append(
+            f"{origins['pose', 'terrain_home']}: pose.terrain_home is {home!r}; write LAT,LON in degrees, such as "
+            "47.1,8.2"
+        )
     for section, key, text in (
         ("transport", "listen", config.transport.listen),
         ("http", "listen", config.http.listen),
@@ -371,6 +377,15 @@ def is_share(text: str) -> bool:
         return 0.0 <= float(text) <= 1.0
     except ValueError:
         return False
+
+
+def _is_place(text: str) -> bool:
+    """Whether it is `LAT,LON`, as what reads height models takes it (no pole)."""
+    try:
+        latitude, longitude = (float(part) for part in text.split(","))
+    except ValueError:
+        return False
+    return abs(latitude) < 89.0 and abs(longitude) <= 180.0
 
 
 def _door(door: OperatorsSection, origins: Mapping[tuple[str, str], str]) -> list[str]:

@@ -1,6 +1,5 @@
 """From what the configuration says of the ground to what the eye takes."""
 
-import math
 from typing import TYPE_CHECKING
 
 from swarmd.eye.ipc import TerrainWords
@@ -9,6 +8,9 @@ from swarmd_models.errors import SourceError
 if TYPE_CHECKING:
     from swarmd.config.sections import PoseSection
     from swarmd_models.geo.terrain import Terrain
+
+SIGMA_MAX_M = 1000.0
+"""Metres; the most that `pose.terrain_sigma_m` may say, so that a flag takes no more than the configuration."""
 
 
 def terrain_words(pose: "PoseSection") -> TerrainWords:
@@ -27,8 +29,8 @@ def open_terrain(words: TerrainWords) -> "Terrain | None":
 
     if not words.path:
         return None
-    if not (math.isfinite(words.sigma_m) and words.sigma_m >= 0.0):
-        raise SourceError(f"a height model's error of {words.sigma_m:g} m; give 0 or more")
+    if not 0.0 <= words.sigma_m <= SIGMA_MAX_M:
+        raise SourceError(f"a height model's error of {words.sigma_m:g} m; give 0 to {SIGMA_MAX_M:g}")
     try:
         home = parse_home(words.home)
     except ValueError as error:

@@ -76,6 +76,11 @@ def test_a_loud_liar_moves_it_little_and_an_average_much() -> None:
     assert told["federated_with_bad"] < told["ours_with_bad"] - 0.1, told
 
 
+def test_more_learners_than_members_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"are 34 together; there are only 20 nodes"):
+        load_scenario("learning-swarm-20", {"learning.labelled": 30})
+
+
 def test_what_there_is_to_lie_about_is_named() -> None:
     with pytest.raises(ScenarioError, match=r"learning.lie is 'nicely'; it is one of sign, scaled"):
         load_scenario("learning-swarm-20", {"learning.lie": "nicely"})

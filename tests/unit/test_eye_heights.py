@@ -1,5 +1,6 @@
 """Height models from files: SRTM's tiles across their edges, GeoTIFFs in degrees and metres, and what is refused."""
 
+import dataclasses
 import json
 import math
 import random
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from swarmd.cli import main
-from swarmd.eye.ground import open_terrain
+from swarmd.cli.detect import _SIGMA_M
+from swarmd.config.sections import PoseSection
+from swarmd.eye.ground import SIGMA_MAX_M, open_terrain
 from swarmd.eye.ipc import TerrainWords
 from swarmd_models.errors import SourceError
 from swarmd_models.geo.geolocate import offset
@@ -81,8 +84,9 @@ def test_files_that_are_no_tiles(tmp_path: Path, name: str, size: int, why: str)
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="cannot read"):
-        open_heights(tmp_path / "N47E008.hgt")
+    for name in ("N47E008.hgt", "missing.hgt", "missing.tif", "missing"):
+        with pytest.raises(SourceError, match=f"cannot read height model .*{name}: no such file or folder"):
+            open_heights(tmp_path / name)
 
 
 def test_a_tile_that_was_cut_off_since(tmp_path: Path) -> None:
@@ -188,8 +192,23 @@ def test_home_and_error_are_judged_when_it_opens(tmp_path: Path) -> None:
         open_terrain(TerrainWords(path, 4.0, "48.5,8.5"))
     with pytest.raises(SourceError, match="give LAT,LON"):
         open_terrain(TerrainWords(path, 4.0, "48.5"))
-    with pytest.raises(SourceError, match="error of nan m"):
-        open_terrain(TerrainWords(path, math.nan))
+    with pytest.raises(SourceError, match="height model: a,b is no LAT,LON; give"):
+        open_terrain(TerrainWords(path, 4.0, "a,b"))
+    for sigma_m in (math.nan, math.inf, -1.0, SIGMA_MAX_M + 1):
+        with pytest.raises(SourceError, match=f"error of {sigma_m:g} m; give 0 to 1000"):
+            open_terrain(TerrainWords(path, sigma_m))
+
+
+def test_the_flag_and_the_key_have_one_bound() -> None:
+    (sigma,) = (field for field in dataclasses.fields(PoseSection) if field.name == "terrain_sigma_m")
+    assert sigma.metadata["high"] == SIGMA_MAX_M
+    assert sigma.default == _SIGMA_M
+
+
+@pytest.mark.parametrize("flag", [("--terrain-home", "47,8"), ("--terrain-sigma", "5"), ("--terrain-unknown", "level")])
+def test_flags_about_no_height_model_are_refused(flag: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", "--source", "sim://farm", "--max-frames", "1", *flag]) == 1
+    assert "give --terrain" in capsys.readouterr().err
 
 
 def test_detect_places_on_a_slope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,8 @@ def open_heights(path: Path) -> HeightReader:
     Raises:
         SourceError: It cannot be read, or is no height model.
     """
+    if not path.exists():
+        raise SourceError(f"cannot read height model {path}: no such file or folder")
     if path.is_dir():
         return HgtTiles(path)
     if path.suffix.lower() == ".hgt":

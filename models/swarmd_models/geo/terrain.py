@@ -62,7 +62,10 @@ def parse_home(text: str) -> tuple[float, float] | None:
     """
     if not text:
         return None
-    numbers = [float(part) for part in text.split(",")]
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
     if len(numbers) != 2 or not (abs(numbers[0]) < 89.0 and abs(numbers[1]) <= 180.0):
         raise ValueError(f"{text} is no LAT,LON")
     return numbers[0], numbers[1]

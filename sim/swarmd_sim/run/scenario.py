@@ -288,6 +288,11 @@ def _impossible(scenario: Scenario) -> list[str]:
         problems.append(f"swarm.observers is {swarm.observers}; there are only {swarm.nodes} nodes")
     if swarm.seeds > swarm.nodes:
         problems.append(f"swarm.seeds is {swarm.seeds}; there are only {swarm.nodes} nodes")
+    learners = scenario.learning.labelled + scenario.learning.bad
+    if scenario.learning.labelled and learners > swarm.nodes:
+        problems.append(
+            f"learning.labelled and learning.bad are {learners} together; there are only {swarm.nodes} nodes"
+        )
     if scenario.site.kind == "file" and not scenario.site.file:
         problems.append('site.kind is "file"; site.file must name a CSV of panels')
     if scenario.drones.work == "log" and not scenario.drones.flight_log:

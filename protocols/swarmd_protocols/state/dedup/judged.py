@@ -41,7 +41,10 @@ def verdict_on(members: Sequence[Entry], node: NodeId, said: Judged, config: Ded
         StateError: There is nothing to judge, or this node is no other judge.
     """
     if not 0 <= said.score_milli <= 1000 or not 0 < said.need_milli <= 1000:
-        raise StateError(f"score_milli {said.score_milli} or need_milli {said.need_milli} is out of range: 0 to 1000")
+        raise StateError(
+            f"a verdict of {said.score_milli} thousandths where {said.need_milli} are needed: the score is 0 to 1000, "
+            "what is needed 1 to 1000"
+        )
     if not 0 <= min(said.alike_milli) <= max(said.alike_milli) <= 1000 or len(said.model_digest) < 8:
         raise StateError("correlations are 0 to 1000 thousandths, and a model's digest has 8 bytes")
     seen = [member for member in members if not member.is_verdict]
