@@ -27,6 +27,7 @@ def write_tiff(
     crs: str,
     corner: tuple[float, float],
     step: tuple[float, float],
+    count: int = 1,
     **more: Any,
 ) -> Path:
     """A GeoTIFF whose first row is its northernmost; `corner` is its north-western one."""
@@ -35,7 +36,7 @@ def write_tiff(
 
     rows, columns = heights.shape
     with rasterio.open(
-        path, "w", driver="GTiff", height=rows, width=columns, count=1, dtype=heights.dtype, crs=crs,
+        path, "w", driver="GTiff", height=rows, width=columns, count=count, dtype=heights.dtype, crs=crs,
         transform=from_origin(*corner, *step), **more,
     ) as file:  # fmt: skip
         file.write(heights, 1)

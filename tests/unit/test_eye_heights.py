@@ -22,6 +22,7 @@ from swarmd_models.geo.terrain import Terrain, TerrainRule
 from tests.support.relief import write_hgt, write_tiff
 
 RNG = random.Random(11)
+_PACKED = {"compress": "deflate", "tiled": True, "blockxsize": 512, "blockysize": 512, "interleave": "pixel"}
 TIFF = pytest.mark.skipif("not __import__('importlib.util').util.find_spec('rasterio')", reason="rasterio is not here")
 
 
@@ -159,6 +160,9 @@ def test_geotiffs_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "half.tif").write_bytes(good.read_bytes()[:200])
     wide = np.zeros((18, 999_999), np.int8)
     write_tiff(tmp_path / "wide.tif", wide, "EPSG:4326", (0, 50), (1e-6, 1e-6), compress="deflate", blockysize=18)
+    # Bands that are interleaved are read together: what a kilobyte unpacks to has no bound but their number.
+    many = tmp_path / "many.tif"
+    write_tiff(many, np.zeros((512, 512), np.int16), "EPSG:4326", (8.5, 47.3), (0.001, 0.001), count=40, **_PACKED)
     write_tiff(tmp_path / "nowhere.tif", flat, "", (0, 0), (2.0, 2.0))
     write_tiff(tmp_path / "complex.tif", flat.astype(np.complex64), "EPSG:4326", (8.5, 47.3), (0.001, 0.001))
     for name, why in (
@@ -167,6 +171,7 @@ def test_geotiffs_that_are_refused(tmp_path: Path) -> None:
         ("nowhere.tif", "does not say where it lies"),
         ("complex.tif", "complex"),
         ("wide.tif", "a block of 999999 x 18 is more than 16 MiB"),
+        ("many.tif", "a block of 512 x 512 x 40 is more than 16 MiB"),
         ("missing.tif", "no such file"),
     ):
         with pytest.raises(SourceError, match=why):

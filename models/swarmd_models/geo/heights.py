@@ -219,16 +219,21 @@ class GeoTiff:
             raise SourceError(f"height model {self._path} cannot be used: {str(error)[:200]}") from error
 
     def _judge(self, source: Any) -> None:
+        from rasterio.enums import Interleaving
+
         what = ""
         rows, columns = source.block_shapes[0]
+        # Where bands are interleaved a block is of all of them: 400 kB, packed, were 400 MB.
+        bands = 1 if source.interleaving is Interleaving.band else source.count
+        block = f"{columns} x {rows}" + (f" x {bands}" if bands > 1 else "")
         if source.crs is None or source.transform.is_degenerate or source.transform.is_identity:
             what = "it does not say where it lies"
         elif max(source.width, source.height) > MAX_SIDE:
             what = f"a side of {max(source.width, source.height):,} heights is more than {MAX_SIDE:,}"
         elif source.dtypes[0].startswith("complex"):
             what = "its numbers are complex"
-        elif rows * columns * np.dtype(source.dtypes[0]).itemsize > MAX_BLOCK_BYTES:
-            what = f"a block of {columns} x {rows} is more than {MAX_BLOCK_BYTES >> 20} MiB: tile it (gdal_translate)"
+        elif rows * columns * bands * np.dtype(source.dtypes[0]).itemsize > MAX_BLOCK_BYTES:
+            what = f"a block of {block} is more than {MAX_BLOCK_BYTES >> 20} MiB: tile it (gdal_translate)"
         elif (source.units[0] or "m").lower() not in ("m", "metre", "metres", "meter", "meters", "1"):
             what = f"its heights are in {source.units[0]}, not in metres"
         if what:
