@@ -36,7 +36,7 @@ from swarmd.worker.batcher import Batcher
 from swarmd.worker.borrowing import NobodyError
 from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Far, Found, Own, json_length
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.lent import INFER, KEY_BYTES
+from swarmd.worker.lent import INFER, KEY_BYTES, PASSED_ON
 from swarmd.worker.oip import (
     DATATYPES,
     OipError,
@@ -374,6 +374,8 @@ class _Walker:
             raise
         except OipError as error:
             # Also where a lender says that the request does not fit: it came from a part, and another may take it.
+            if may_keep and error.status in PASSED_ON:
+                shards.note_unhanded(time.monotonic_ns())  # An older lender knows no request to keep anything.
             raise OipError(503, str(error)) from error
         took_ns, now_ns = time.monotonic_ns() - began_ns, time.monotonic_ns()
         if found.lender:

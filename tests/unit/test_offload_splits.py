@@ -155,6 +155,8 @@ class World:
                 outputs["z"] = outputs[gives]
             case "nobody":
                 raise OipError(503, "nobody")
+            case "old" if errand.keep_key:
+                raise OipError(400, "a borrowed request of no known kind")
             case "complains":
                 raise OipError(400, "your tensor is bad")
             case "stall":
@@ -212,6 +214,14 @@ def law_a_lying_shard_is_named_and_nothing_of_it_is_used(tmp_path: Path) -> None
         world.lies_left = 3
         assert (outputs_of(world.infer())["y"] == 3.0).all(), lie
         assert world.judged_wrong == 3, lie
+
+
+def test_a_lender_that_keeps_nothing_since_it_is_older_is_asked_as_ever(tmp_path: Path) -> None:
+    world = World(tmp_path, lie="old")
+    for _ in range(2):
+        assert (outputs_of(world.infer())["y"] == 3.0).all()
+    assert [bool(errand.keep_key) for errand in world.asked][:2] == [True, False]
+    assert len(world.asked) <= 6
 
 
 @pytest.mark.parametrize("lie", [*LIES, "nobody", "complains"])
