@@ -22,6 +22,7 @@ from swarmd.worker.lent import (
     PAYLOAD_MAX_BYTES,
     Left,
     Lent,
+    Place,
     open_request,
     pack_answer,
     pack_kept,
@@ -96,7 +97,7 @@ class ForOthers:
             answer = b"".join(found[0])
             return pack_left(Left(found[1], len(answer), await self._shelf.keep(place, answer)))
         if lent.is_handed and word.is_here:
-            found = await self._run(word, lent, self._own(place.token), resident, name)
+            found = await self._run(word, lent, self._own(place), resident, name)
             return found if isinstance(found, bytes) else pack_answer(*found)
         if self._fetcher is None or not word.host:
             raise OipError(503, "this device fetches no tensors, or knows not from where")
@@ -117,11 +118,13 @@ class ForOthers:
         except TimeoutError as error:
             raise late() from error
 
-    def _own(self, token: bytes) -> bytes:
-        """What this device itself keeps; raises `OipError` (503)."""
-        body = b"" if self._shelf is None else self._shelf.outbox.read_whole(token, time.monotonic_ns())
+    def _own(self, place: Place) -> bytes:
+        """What this device itself keeps; raises `OipError` (503, 400 where a ticket was paid for another size)."""
+        body = b"" if self._shelf is None else self._shelf.outbox.read_whole(place.token, time.monotonic_ns())
         if not body:
             raise OipError(503, "what was kept here is gone")
+        if len(body) != place.size_bytes:
+            raise OipError(400, f"what was kept here has {len(body)} bytes, not {place.size_bytes}")
         return body
 
     async def _run(

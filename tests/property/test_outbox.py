@@ -1,12 +1,17 @@
 """What a lender keeps for the next: bounded for each borrower and in all, for a while, for one reader, once."""
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from swarmd.worker import outbox
-from swarmd.worker.lent import KEY_BYTES, token_of
+from swarmd.worker.for_others import ForOthers
+from swarmd.worker.lent import KEY_BYTES, Place, token_of
+from swarmd.worker.oip import OipError
 from swarmd.worker.outbox import (
     EACH_MAX,
     EACH_MAX_BYTES,
@@ -150,3 +155,15 @@ def test_law_all_borrowers_together_are_bounded() -> None:
             box.keep(f"b{borrower}", key_of(number), b"z", 9 * S, S)
     assert len(box._kept) == TOTAL_MAX
     assert outbox.TOTAL_MAX_BYTES >= 4 * EACH_MAX_BYTES, "no borrower has it all"
+
+
+def test_who_keeps_it_itself_takes_it_with_the_size_that_a_ticket_paid_for() -> None:
+    """No signature stands behind the place then: it is the borrower's word."""
+    box, key, now_ns = Outbox(CHUNK), key_of(1), time.monotonic_ns()
+    nothing: Any = SimpleNamespace(outbox=box)
+    others = ForOthers(nothing, nothing, None)
+    assert box.keep("a", key, MIB, now_ns + 60 * S, now_ns)
+    for who, size_bytes in ((WHO[0], 1), (WHO[1], len(MIB) + 1)):
+        with pytest.raises(OipError, match="1048576 bytes"):
+            others._own(Place(1, bytes(32), token_of(key, who), size_bytes, b""))
+    assert others._own(Place(1, bytes(32), token_of(key, WHO[2]), 1 << 20, b""))
