@@ -15,7 +15,7 @@ from swarmd_protocols.learning.learning import LearningConfig
 from swarmd_protocols.learning.merging import BAD_SHARE, robust_mean
 from swarmd_protocols.learning.messages import Give, Have, Row, decode, encode
 from swarmd_protocols.learning.privacy import Privacy, epsilon, hidden
-from swarmd_protocols.learning.requests import Learn, Trained
+from swarmd_protocols.learning.requests import JOURNAL, Learn, Trained
 from swarmd_protocols.learning.sparse import in_units, top_k
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
@@ -101,7 +101,12 @@ def test_another_session_counts_for_nothing() -> None:
     assert one.learning.summary() == before
     assert len(one.learning.view().deltas) == held
     world.perform(one, one.learning.on_command(Learn(other), world.now_ns))
-    assert not one.disk, "what was said of a model that no longer runs stays"
+    assert one.disk, "it may run again, and what was said of it must not be said otherwise"
+    for name in (b"y", b"z"):
+        world.run(30)
+        world.perform(one, one.learning.on_command(Learn(Session(name * 32, DIM, 4, 12)), world.now_ns))
+    assert one.learning.view().session != other
+    assert not [key for key in one.disk if key.startswith(JOURNAL + SESSION.id)], "two models back it is over"
     assert one.learning.summary() != before
 
 
@@ -313,6 +318,21 @@ def test_who_falls_silent_holds_the_others_up_for_a_while() -> None:
     assert world.members[0].learning.view().round >= 9
 
 
+def test_own_words_go_before_what_others_ask_for() -> None:
+    """Comparisons that never end would take the budget; what this node has to say is said all the same."""
+    session = Session(SESSION.model, DIM, DIM, 12)
+    config = LearningConfig(round_ns=30 * S, settle_ns=3 * S, bytes_s=100)
+    world = World(10, 19, lambda index: wants(index) if index < 2 else None, config=config, session=session)
+    pretends = encode(Have(session.id, True, (Row(world.members[1].id, 0xFFF, 1, False),)))
+    for _ in range(120):
+        for hostile in range(2, 10):
+            world.hand(hostile, 0, pretends)
+        world.run(1)
+    one = world.members[0].learning
+    assert one.counts["told"] >= 2
+    assert len(one._pushes) <= 9, "the first round's are not all out after a minute and a half"
+
+
 # --- a restart --------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +345,24 @@ def test_a_restart_makes_nobody_a_liar(keeps: bool) -> None:
     if not keeps:
         one.disk.clear()
     world.boot(2)
+    ends = world.end()
+    assert {end.liars for end in ends} == {0}
+    assert {end.authors for end in ends} == {5}
+
+
+def test_a_model_that_is_tried_and_taken_back_makes_nobody_a_liar() -> None:
+    """Also where nobody is there to bring back what was said of it: it is still on the disk."""
+    world = World(5, 20, lambda index: [one + world_draw(index) for one in wants(index)], config=SLOW)
+    world.run(SLOW.settle_ns / S + 12)
+    one = world.members[2]
+    assert one.learning.counts["told"]
+    other = Session(b"o" * 32, DIM, 4, 12)
+    world.perform(one, one.learning.on_command(Learn(other), world.now_ns))
+    world.run(5)
+    world.boot(2)
+    world.deaf.add(2)
+    world.run(SLOW.settle_ns / S + 3)
+    world.deaf.clear()
     ends = world.end()
     assert {end.liars for end in ends} == {0}
     assert {end.authors for end in ends} == {5}

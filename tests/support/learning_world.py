@@ -77,6 +77,8 @@ class World:
         self.by_id = {one.id: one for one in self.members}
         self.on_way: list[tuple[int, int, int, int, bytes]] = []
         self._order = 0
+        self.deaf: set[int] = set()
+        """Members that hear nobody."""
         for one in self.members:
             for other in self.members:
                 one.trust.admit_certificate(other.identity.certificate)
@@ -139,6 +141,8 @@ class World:
 
     def hand(self, sender: int, to: int, payload: bytes) -> None:
         one = self.members[to]
+        if to in self.deaf:
+            return
         self.perform(one, one.learning.on_message(self.members[sender].id, payload, self.now_ns))
 
     def delta(self, author: int, number: int, entries: Sequence[tuple[int, int]], exponent: int = 15) -> bytes:

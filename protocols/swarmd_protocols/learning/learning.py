@@ -7,7 +7,8 @@ missing comes by comparison: summaries ride in probes, `Have` and `Give` mend a 
 over after `round_ns`, once all that spoke last time have spoken again, or after `patience` times as long.
 
 What comes out is said to the daemon (`HeadMerged`) and nothing else: no model changes here. Only own deltas are
-journalled, before they are sent: a node that restarts says the same again or waits until others have brought it back.
+journalled, before they are sent: a node that restarts says the same again or waits until others have brought it back,
+and one that tries another model and takes it back has not forgotten what it said.
 """
 
 from collections import deque
@@ -20,7 +21,16 @@ from swarmd_protocols.effects import Alarm, Order, Persist, Rejected, SetTimer, 
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.learning.book import Book, framed
-from swarmd_protocols.learning.form import DELTA_MAX_BYTES, Delta, Session, fits, open_delta, sign_delta, verify_delta
+from swarmd_protocols.learning.form import (
+    DELTA_MAX_BYTES,
+    SESSION_BYTES,
+    Delta,
+    Session,
+    fits,
+    open_delta,
+    sign_delta,
+    verify_delta,
+)
 from swarmd_protocols.learning.merging import Merger
 from swarmd_protocols.learning.messages import GIVE_MAX_BYTES, Give, Have, decode, encode
 from swarmd_protocols.learning.privacy import Privacy, epsilon, hidden
@@ -53,6 +63,8 @@ NAMED_NS = 600_000_000_000
 """Between two alarms about one member."""
 _NAMED_MAX = 256
 """Members of whom it is known when they were last named."""
+SESSIONS_KEPT = 2
+"""Sessions that are over, of which own deltas are kept, 64 KiB each: a model that was tried is taken back."""
 _PUSHES_MAX = 1_024
 """Own words that wait for the budget: one to each member of the largest full view, four times."""
 
@@ -99,7 +111,8 @@ class Learning:
         self._trust = trust
         self._config = config
         self._rng = rng
-        self._restored = {key: raw for key, raw in restored.items() if key.startswith(JOURNAL)}
+        self._restored = {key: raw for key, raw in sorted(restored.items()) if key.startswith(JOURNAL)}
+        """Own deltas of other sessions, the longest over first."""
         self._merger = merger or Merger()
         self._book: Book | None = None
         self._round = -1
@@ -225,15 +238,15 @@ class Learning:
         self._merging, self._asked, self._round, self._told_of = None, None, -1, b""
         self._pushes.clear()
         self._owed.clear()
-        restored, self._restored = self._restored, {}
-        if self._book is not None:  # What was said of another model is over.
+        said = dict(self._restored)
+        if self._book is not None:  # A model that is tried may be taken back: then this was said already.
             old = self._book
-            restored |= {_key(old.id, one): b"" for one in old.of(self._node)}
+            said |= {_key(old.id, number): delta.raw for number, delta in old.of(self._node).items()}
         self._book = None if session is None else Book(session, self._is_certified)
-        effects: list[SubEffect] = []
-        for key, raw in sorted(restored.items()):
-            if not self._take_back(key, raw):
-                effects.append(Persist(key, None))
+        taken = {key for key, raw in said.items() if self._take_back(key, raw)}
+        kept = list(dict.fromkeys(_session_of(key) for key in said if key not in taken))[-SESSIONS_KEPT:]
+        self._restored = {key: raw for key, raw in said.items() if key not in taken and _session_of(key) in kept}
+        effects: list[SubEffect] = [Persist(key, None) for key in said if key not in taken | self._restored.keys()]
         self._entered_ns = now_ns
         return effects + ([] if session is None else self._arm(_LOOK, now_ns + LOOK_NS))
 
@@ -408,7 +421,9 @@ class Learning:
         return effects
 
     def _say(self, to: NodeId, have: Have, now_ns: int) -> list[SubEffect]:
-        """What is here, if the budget allows; else it is said another time."""
+        """What is here, if the budget allows and no own words wait; else it is said another time."""
+        if self._pushes:
+            return []
         payload = encode(have)
         return self._send(to, payload) if self._budget.take(len(payload), now_ns) else []
 
@@ -435,6 +450,10 @@ class Learning:
             return []
         self._armed.add(key)
         return [SetTimer(key, at_ns)]
+
+
+def _session_of(key: bytes) -> bytes:
+    return key[: len(JOURNAL) + SESSION_BYTES]
 
 
 def _key(session: bytes, number: int) -> bytes:
