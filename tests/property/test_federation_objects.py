@@ -1,5 +1,9 @@
 """Laws: what a region derives from the signed rows is what every member of the swarm sees, whatever they saw."""
 
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +20,11 @@ from swarmd_protocols.federation.objects import (
     read_object,
 )
 from swarmd_protocols.state.clock import stamp_ms
-from swarmd_protocols.state.crdt.facts import decode_facts
+from swarmd_protocols.state.crdt.facts import Sighting, decode_facts
+from swarmd_protocols.state.dedup import judged
+from swarmd_protocols.state.dedup.judged import verdict_on
 from swarmd_protocols.state.evidence import Evidence
+from swarmd_protocols.state.observations import Judged
 from swarmd_protocols.state.reviews import operators_of
 from tests.support.reviewing import ALICE, BOB, name_operators, say
 from tests.support.state_mesh import SWARM, Mesh, detection
@@ -92,3 +99,43 @@ def test_reviews_come_along_and_count_by_the_root() -> None:
     assert mesh.members[0].replica is not None
     [seen] = mesh.members[0].replica.views.objects()
     assert (seen.label, seen.review) == ("bird-dropping", "relabelled")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    leads=st.booleans(),
+    ahead_s=st.integers(-3_000, 3_000),
+    positioned=st.booleans(),
+    has_asset=st.booleans(),
+    score=st.integers(0, 1000),
+)
+def test_what_a_verdict_bears_beside_its_score_is_told_nowhere(
+    leads: bool, ahead_s: int, positioned: bool, has_asset: bool, score: int
+) -> None:
+    """Of its author's making: it may claim a place, a time, a picture, and to be the first."""
+
+    def crafted(*args: Any) -> Sighting:
+        row = verdict_on(*args)
+        last = max(1 << 17, row.last + (ahead_s * 1_000 << 16))
+        first = 1 << 16 if leads else last
+        return row._replace(
+            first=min(first, last), last=last, positioned=positioned, thumb=b"x" * 16, score_milli=score
+        )
+
+    mesh = Mesh(3, seed=3)
+    mesh.run(2)
+    seen = replace(detection(mesh.now_ns, score=600), need_milli=968)
+    if has_asset:
+        seen = replace(seen, asset="t01", east_cm=None, north_cm=None, covariance_cm2=None)
+    mesh.see(0, seen)
+    mesh.run(5)
+    [before] = mesh.replicas[2].views.objects()
+    with patch.object(judged, "verdict_on", crafted):
+        mesh.command(1, Judged(before.object_id, 500, 900, b"judge--1"))
+    mesh.run(5)
+    for replica in mesh.replicas:
+        [after] = replica.views.objects()
+        told = (after.label, after.score_milli, after.east_cm, after.north_cm, after.first_hlc, after.last_hlc)
+        assert told == (before.label, 600, before.east_cm, before.north_cm, before.first_hlc, before.last_hlc)
+        assert (after.thumb, after.reports, after.observers) == (before.thumb, 1, before.observers)
+    assert check(mesh) == 3

@@ -189,25 +189,24 @@ def derive(
         raise WireError("the object does not bear the id of its first sighting")
     if len({(entry.origin, entry.key) for entry in entries}) != len(entries):
         raise WireError("an object names a sighting twice")
-    observers = {entry.origin for entry in entries if not entry.is_verdict}
-    if not observers:
+    # A verdict is worth something as evidence, and nothing else (`dedup/judged.py`).
+    seen = [entry for entry in entries if not entry.is_verdict]
+    if not seen:
         raise WireError("nobody has seen the object that the row names verdicts on")
-    first, last = min(entry.row.first for entry in entries), max(entry.row.last for entry in entries)
-    reports = sum(entry.row.reports for entry in entries)
+    observers = {entry.origin for entry in seen}
+    first, last = min(entry.row.first for entry in seen), max(entry.row.last for entry in seen)
+    reports = sum(entry.row.reports for entry in seen)
     joined: dict[int, list[NodeId]] = {}
     for author, member, join in _joins(row, proofs, entries):
         joined.setdefault(id(entries[member]), []).append(author)
         observers.add(author)
         first, last = min(first, join.first), max(last, join.last)
         reports += 1
-    best = max(
-        (entry.row for entry in entries),
-        key=lambda one: (one.reports > 0, not one.need_milli, one.score_milli, one.label),
-    )
-    assets = [entry.row.place for entry in entries if entry.row.kind == ASSET and isinstance(entry.row.place, str)]
+    best = max((entry.row for entry in seen), key=lambda one: (not one.need_milli, one.score_milli, one.label))
+    assets = [entry.row.place for entry in seen if entry.row.kind == ASSET and isinstance(entry.row.place, str)]
     said = _reviews(row, entries, swarm, operators, verify)
     review, label = settled(said)
-    positioned = any(entry.row.positioned for entry in entries)
+    positioned = any(entry.row.positioned for entry in seen)
     east, north, covariance = fused(entries, _PLAIN)
     ids = dict.fromkeys(bytes.fromhex(entry.object_id) for entry in entries if entry is not leader)
     ids.pop(row.object_id, None)
@@ -229,7 +228,7 @@ def derive(
         tuple(sorted({entry.row.model for entry in entries})),
         tuple(sorted(ids)),
         tuple(dict.fromkeys(batch.digest for batch, _ in proofs)),
-        max(((entry.row.score_milli, entry.row.thumb) for entry in entries if entry.row.thumb), default=(0, b""))[1],
+        max(((entry.row.score_milli, entry.row.thumb) for entry in seen if entry.row.thumb), default=(0, b""))[1],
         witnesses_of(entries, lambda entry: joined.get(id(entry), ()), _PLAIN),
     )
 
