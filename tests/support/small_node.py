@@ -35,7 +35,7 @@ class SmallNode:
         self.acks = 0
         self.heard: list[bytes] = []
         self.requests: list[object] = []
-        self._core = SimpleNamespace(own=SimpleNamespace(status=STATUS_ALIVE))
+        self._core = SimpleNamespace(own=SimpleNamespace(status=STATUS_ALIVE, boot=1))
         """It never says that it will be away."""
 
     def members(self) -> list[object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swarmd.cli import main
+from swarmd.cli.main import main
 from swarmd.cli.detect import _SIGMA_M
 from swarmd.config.sections import PoseSection
 from swarmd.eye.ground import SIGMA_MAX_M, open_terrain
