@@ -2,13 +2,14 @@
 
     python -m tests.bench.bench_federation --gateways 1000 --pipe zenoh
     python -m tests.bench.bench_federation --gateways 1000 --pipe mqtt --kill 10 --cut 15:10
+    python -m tests.bench.bench_federation --gateways 100 --pipe zenoh --freeze 10:8
 
 Every gateway is real from its outbox on disk to its sealed frames, with a swarm, a root and keys of its own (NaCl); a
 thing it says is a sighting that its node signed a moment before. Gateways live in worker processes; those of one worker
 share its connection to each pipe, so connections are not what is counted here (`--sessions` counts them alone). The
 region and the pipes are processes as in the field. What they use is CPU time of their own; waiting times belong to this
-machine and its load. `--kill S` kills the first pipe S seconds after the start, `--cut S:T` stops the region for T
-seconds. In the end every worker waits until the region has everything. One JSON object.
+machine and its load. `--kill S` kills the first pipe S seconds after the start, `--freeze S:T` stops it for T seconds
+(SIGSTOP, its connections stay; without T until everything is above), `--cut S:T` stops the region. In the end every worker waits until the region has everything. One JSON object.
 """
 
 import argparse
@@ -238,6 +239,18 @@ def make_region(folder: Path, gateways: int) -> None:
     (folder / "region.toml").write_text("\n".join(rows))
 
 
+def acts(kill: float, freeze: str, cut: str) -> list[tuple[float, str, signal.Signals]]:
+    """What is done to whom, the earliest first: (seconds after the start, "pipe" or "region", signal)."""
+    found = [(kill, "pipe", signal.SIGKILL)] if kill else []
+    for who, told in (("pipe", freeze), ("region", cut)):
+        at_s, _, for_s = told.partition(":")
+        if at_s:
+            found.append((float(at_s), who, signal.SIGSTOP))
+        if for_s:
+            found.append((float(at_s) + float(for_s), who, signal.SIGCONT))
+    return sorted(found)
+
+
 def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All processes; returns the figures."""
     ports = [free_port(), free_port()]
@@ -266,16 +279,9 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             assert one.process.stdin is not None
             one.process.stdin.write(f"{begin_s}\n")
             one.process.stdin.flush()
-        steps: list[tuple[float, Any]] = []
-        if args.kill:
-            steps.append((args.kill, pipes[0].process.kill))
-        if args.cut:
-            at_s, for_s = map(float, args.cut.split(":"))
-            steps.append((at_s, lambda: region.process.send_signal(signal.SIGSTOP)))
-            steps.append((at_s + for_s, lambda: region.process.send_signal(signal.SIGCONT)))
-        for at_s, act in sorted(steps, key=lambda step: step[0]):
+        for at_s, who, what in acts(args.kill, args.freeze, args.cut):
             time.sleep(max(0.0, begin_s + at_s - time.time()))
-            act()
+            (region if who == "region" else pipes[0]).process.send_signal(what)
         told = []
         for one in workers:
             assert one.process.stdout is not None
@@ -364,6 +370,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--pipe", choices=["mqtt", "zenoh"], default="zenoh")
     parser.add_argument("--kill", type=float, default=0.0, metavar="S")
+    parser.add_argument("--freeze", default="", metavar="S[:T]")
     parser.add_argument("--cut", default="", metavar="S:T")
     parser.add_argument("--sessions", type=int, default=0, metavar="N", help="only connections, so many")
     for hidden in ("--worker", "--folder", "--paths"):
@@ -375,7 +382,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as text:
         if args.sessions:
             sessions(args.pipe, args.sessions, Path(text))
-        asked = {name: getattr(args, name) for name in ("pipe", "gateways", "seconds", "every", "kill", "cut")}
+        asked = {
+            name: getattr(args, name) for name in ("pipe", "gateways", "seconds", "every", "kill", "freeze", "cut")
+        }
         print(json.dumps({**asked, **run(args, Path(text)), "load": round(os.getloadavg()[0], 1)}))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from swarmd_protocols.neighbours import border, hearing, neighbours, space
+from swarmd_protocols.neighbours import border, hearing, neighbours, news, space
 from swarmd_protocols.neighbours.border import Border
 from swarmd_protocols.neighbours.hearing import Hearing
 from tests.unit import test_neighbour_attacks as attacks
@@ -78,7 +78,19 @@ def words_for_nothing(patch: Patch) -> None:
 
 def introductions_for_nothing(patch: Patch) -> None:
     """Introductions cost their sender no more than at the gateway."""
-    patch.setattr(neighbours, "NEWS_BYTES_S", 1 << 30)
+    patch.setattr(news, "NEWS_BYTES_S", 1 << 30)
+
+
+def one_for_all(patch: Patch) -> None:
+    """All gateways of a neighbour share what is passed on of them."""
+    spend, pause_ms = news.News.spend, news.News.pause_ms
+    patch.setattr(news.News, "spend", lambda self, public, count, now_ns: spend(self, b"", count, now_ns))
+    patch.setattr(news.News, "pause_ms", lambda self, public, now_ns: pause_ms(self, b"", now_ns))
+
+
+def a_reserve_each(patch: Patch) -> None:
+    """As many keys as there are have a part each."""
+    patch.setattr(news, "KEYS_MAX", 1 << 20)
 
 
 def by_its_own_date(patch: Patch) -> None:
@@ -112,6 +124,8 @@ def come_and_go() -> None:
             introductions_for_nothing,
             bounds.test_a_neighbour_that_introduces_itself_anew_all_the_time_costs_each_member_little,
         ),
+        (one_for_all, bounds.test_a_stolen_gateway_that_varies_its_introduction_keeps_its_revocation_from_nobody),
+        (a_reserve_each, bounds.test_keys_that_come_and_go_have_no_reserve_anew),
         (by_its_own_date, bounds.test_a_gateway_that_dates_its_words_ahead_keeps_no_others_away),
         (the_public_secret, attacks.test_an_alias_cannot_be_made_by_who_knows_the_node),
     ],

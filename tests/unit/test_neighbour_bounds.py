@@ -4,9 +4,10 @@ import pytest
 
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.neighbours.hearing import PLACES_KEPT, WORD_BYTES_S
+from swarmd_protocols.neighbours.hearing import GATEWAYS_MAX, PLACES_KEPT, WORD_BYTES_S
 from swarmd_protocols.neighbours.messages import Give, encode
-from swarmd_protocols.neighbours.neighbours import JOURNAL, KEPT_MAX, NEWS_BURST_BYTES, NEWS_BYTES_S
+from swarmd_protocols.neighbours.neighbours import JOURNAL, KEPT_MAX
+from swarmd_protocols.neighbours.news import KEYS_MAX, NEWS_BURST_BYTES, NEWS_BYTES_S, News
 from swarmd_protocols.neighbours.requests import Agree, Bring
 from swarmd_protocols.neighbours.words import CLAIMS_MAX, INTRODUCTION, PLACES_MAX, WORD, ClaimRow, PlaceRow, Word
 from swarmd_protocols.state.positions import Located, Place
@@ -86,6 +87,42 @@ def test_a_neighbour_that_introduces_itself_anew_all_the_time_costs_each_member_
         total += passed_on(world, INTRODUCTION, introduced(speaker, amber, world.now_ms, consent=yes))
     assert total > 0
     assert total <= NEWS_BURST_BYTES + NEWS_BYTES_S * seconds + 5_000
+
+
+def test_a_stolen_gateway_that_varies_its_introduction_keeps_its_revocation_from_nobody() -> None:
+    world = neighbours()
+    amber, blue = world.fleets["amber"], world.fleets["blue"]
+    honest, stolen = world.nodes["blue"][0], Node(blue, "gate-2", is_gateway=True, rng=world.rng)
+    yes = blue.agreement(amber, world.now_ms, 1)
+    heard = total = 0
+    seconds = 200
+    for number in range(10 * seconds):
+        world.now_ns += S // 10
+        varied = introduced(stolen, amber, world.now_ms, consent=yes if number % 2 else b"")
+        passed = passed_on(world, INTRODUCTION, varied)
+        heard, total = heard + (passed > 0), total + passed
+    assert heard > 10, "the stolen one was not heard"
+    assert total <= NEWS_BURST_BYTES // GATEWAYS_MAX + NEWS_BYTES_S // GATEWAYS_MAX * seconds + 5_000
+    shut = introduced(honest, amber, world.now_ms, blue.revoke(stolen.id), consent=yes)
+    assert passed_on(world, INTRODUCTION, shut) > 0, "the word that it was stolen waits behind what it says"
+    for node in world.nodes["amber"]:
+        assert stolen.public not in node.hearing(blue).keys(world.now_ms)
+
+
+def test_keys_that_come_and_go_have_no_reserve_anew() -> None:
+    news, passed = News(), 0
+    for _ in range(3):
+        for number in range(4 * KEYS_MAX):
+            key = number.to_bytes(32, "big")
+            while not news.pause_ms(key, S):
+                news.spend(key, 1_000, S)
+                passed += 1_000
+                if passed > 10 * NEWS_BURST_BYTES * KEYS_MAX:
+                    break
+    assert len(news._left) == KEYS_MAX
+    # One more statement of each that is not known is looked at before it is charged.
+    assert passed <= KEYS_MAX * NEWS_BURST_BYTES // GATEWAYS_MAX + 3 * 4 * KEYS_MAX * 1_000
+    assert not news.pause_ms(bytes(32), 600 * S), "what was used up never comes back"
 
 
 def test_a_gateway_that_dates_its_words_ahead_keeps_no_others_away() -> None:

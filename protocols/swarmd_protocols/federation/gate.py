@@ -156,6 +156,11 @@ class Allowance:
         self._at_ns = max(self._at_ns, now_ns)
         return 0 if self._left > 0 else min(3_600_000, 1 + round(-self._left * 1_000 / self._bytes_s))
 
+    @property
+    def left_bytes(self) -> float:
+        """What there was at the last look, less what was taken since; below zero where it is owed."""
+        return self._left
+
     def spend(self, count: int) -> None:
         """So many bytes were taken."""
         self._left -= count

@@ -15,12 +15,12 @@ from hashlib import blake2b
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import Alarm, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import IdentityError, StateError, WireError
-from swarmd_protocols.federation.gate import Allowance
 from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
 from swarmd_protocols.federation.wire import swarm_key
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.neighbours.hearing import Hearing, judged
 from swarmd_protocols.neighbours.messages import GIVE_MAX_BYTES, NEIGHBOURS_MAX, Give, Have, Item, decode, encode
+from swarmd_protocols.neighbours.news import News
 from swarmd_protocols.neighbours.requests import Agree, Bring, NeighbourChanged, NeighbourView
 from swarmd_protocols.neighbours.space import Ground, Holds, Plane, Spot, cells_under, right_of_way
 from swarmd_protocols.neighbours.words import (
@@ -49,8 +49,6 @@ ASK_NS = 1_000_000_000
 """Between two exchanges with one peer about what differs."""
 READ_A_S = 20
 """Messages of one member that are read in a second: one word each `hearing.GAP_MS` of each neighbour, thrice over."""
-NEWS_BYTES_S, NEWS_BURST_BYTES = 1_024, 131_072
-"""What a gateway passes on to its swarm of one neighbour's introductions: each member gets them all."""
 SETTLE_NS = 6_000_000_000
 """How long a claim of a cell stands before work while there is a neighbour: a word to it each second when something
 changes, a second on the way in, and as much to all its members, twice over."""
@@ -74,7 +72,7 @@ class _Beside:
     hearing: Hearing
     signed: Signed
     holds: Holds
-    news: Allowance = field(default_factory=lambda: Allowance(NEWS_BYTES_S, NEWS_BURST_BYTES))
+    news: News = field(default_factory=News)
     """For its introductions."""
     alarmed_ns: int | None = None
 
@@ -318,10 +316,11 @@ class Neighbours:
         if one is None:
             return []
         is_word = brought.kind == WORD
-        if not is_word and one.news.pause_ms(now_ns):
-            one.hearing.counts["refused"] += 1
-            return []
+        public = b""
         try:
+            if not is_word and one.news.pause_ms(public := read_introduction(brought.statement)[0].public, now_ns):
+                one.hearing.counts["refused"] += 1
+                return []
             is_new = (one.hearing.tell if is_word else one.hearing.introduce)(brought.statement, self.now_ms(now_ns))
         except (IdentityError, WireError) as error:
             one.hearing.counts["refused"] += 1
@@ -329,7 +328,7 @@ class Neighbours:
         if not is_new:
             return []
         if not is_word:
-            one.news.spend(len(brought.statement))
+            one.news.spend(public, len(brought.statement), now_ns)
         give = Give(words=(brought.statement,)) if is_word else Give(introductions=(brought.statement,))
         return [*self._push(give, None), *self._changed(brought.key, now_ns)]
 
