@@ -9,7 +9,8 @@ thing it says is a sighting that its node signed a moment before. Gateways live 
 share its connection to each pipe, so connections are not what is counted here (`--sessions` counts them alone). The
 region and the pipes are processes as in the field. What they use is CPU time of their own; waiting times belong to this
 machine and its load. `--kill S` kills the first pipe S seconds after the start, `--freeze S:T` stops it for T seconds
-(SIGSTOP, its connections stay; without T until everything is above), `--cut S:T` stops the region. In the end every worker waits until the region has everything. One JSON object.
+(SIGSTOP, its connections stay; without T until everything is above), `--cut S:T` stops the region. In the end every
+worker waits until the region has everything. One JSON object.
 """
 
 import argparse

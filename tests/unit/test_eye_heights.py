@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swarmd.cli.main import main
 from swarmd.cli.detect import _SIGMA_M
+from swarmd.cli.main import main
 from swarmd.config.sections import PoseSection
 from swarmd.eye.ground import SIGMA_MAX_M, open_terrain
 from swarmd.eye.ipc import TerrainWords
