@@ -10,6 +10,7 @@ from swarmd_protocols.learning.book import Book
 from swarmd_protocols.learning.learning import Learning
 from swarmd_protocols.releases.upload_budget import UploadBudget
 from tests.property import test_learning_laws as laws
+from tests.property import test_merge_bounds as bounds
 from tests.sim import test_sim_learning as sim_laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 
@@ -52,6 +53,27 @@ def contradictions_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 def who_is_shut_out_goes_on_counting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Book, "on_trust", lambda self: None)
+
+
+def a_merge_is_one_slice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(merging._Work, "add", lambda self, units: iter(()))
+
+
+def everybody_is_merged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(merging, "drawn", lambda authors, session, number: sorted(authors))
+
+
+def sums_of_an_earlier_round_go_on(patch: pytest.MonkeyPatch) -> None:
+    """Where too few spoke the sums are passed on, though what was said then is not in them."""
+    following = merging._next
+
+    def mutated(session: Any, before: Any, number: int, *rest: Any) -> Generator[None, None, Any]:
+        found = yield from following(session, before, number, *rest)
+        if not found.sums:
+            found.sums = before.sums
+        return found
+
+    patch.setattr(merging, "_next", mutated)
 
 
 def nothing_is_mended(patch: pytest.MonkeyPatch) -> None:
@@ -147,6 +169,10 @@ PAIRS: list[tuple[Law, Mutant]] = [
         noise_is_left_out,
     ),
     (a_failed_training, failed_trainings_are_told),
+    (bounds.test_a_slice_reads_a_few_deltas_and_no_more, a_merge_is_one_slice),
+    (bounds.test_slices_are_of_one_size, a_merge_is_one_slice),
+    (bounds.test_states_are_small, everybody_is_merged),
+    (bounds.test_a_round_of_too_few_is_not_lost, sums_of_an_earlier_round_go_on),
 ]
 
 

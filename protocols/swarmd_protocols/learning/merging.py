@@ -28,21 +28,40 @@ AUTHORS_MERGED = 64
 STALE_ROUNDS = 2
 """What an author means is counted in so many rounds after its last word: a device may miss one."""
 _SLICE = 65_536
-"""Multiplications between two turns of the loop: some 4 ms."""
+"""Multiplications, or additions, between two turns of the loop: some 4 ms."""
+_DELTA_WORK = 2_048
+"""What it takes to name a delta or to add one up, in multiplications: 512 entries are read and added one by one."""
 KEPT = 4
-"""States that are remembered, 2 MB each at the very most: of the last rounds, since older deltas seldom come."""
+"""States that are remembered, of the last rounds, since older deltas seldom come. One holds the sums of those whom its
+round drew and no others', however many have spoken: `AUTHORS_MERGED` x 8 bytes x `DIM_MAX`, 2 MB."""
 
 Deltas = Mapping[NodeId, Delta]
 Units = Sequence[int]
 
 
 class _State:
-    """The head after some rounds."""
+    """The head after some rounds, and what those meant by then whom the last of them drew."""
 
-    __slots__ = ("last", "moved", "step", "sums")
+    __slots__ = ("moved", "step", "sums")
 
-    def __init__(self, moved: Units, step: Units, sums: dict[NodeId, Units], last: dict[NodeId, int]) -> None:
-        self.moved, self.step, self.sums, self.last = moved, step, sums, last
+    def __init__(self, moved: Units, step: Units, sums: dict[NodeId, "array[int]"]) -> None:
+        self.moved, self.step, self.sums = moved, step, sums
+
+
+class _Work:
+    """Says when enough was done for one slice."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    def add(self, units: int) -> Iterator[None]:
+        """So much was done; one turn of the loop where a slice is full."""
+        self._done += units
+        if self._done >= _SLICE:
+            self._done = 0
+            yield None
 
 
 class Merger:
@@ -63,39 +82,47 @@ class Merger:
         Yields:
             None after a slice; at last by how much each weight is moved, in 2^-24.
         """
-        mark = session.id
-        state = _State([0] * session.dim, [0] * session.dim, {}, {})
+        mark, work = session.id, _Work()
+        state = _State([0] * session.dim, [0] * session.dim, {})
         for number, deltas in enumerate(rounds):
-            chosen = sorted(deltas)
-            digests = b"".join(deltas[author].digest for author in chosen)
-            mark = blake2b(mark + digests, digest_size=16).digest()
+            name = blake2b(mark, digest_size=16)
+            for author in sorted(deltas):
+                name.update(deltas[author].digest)
+                yield from work.add(_DELTA_WORK)
+            mark = name.digest()
             known = self._states.get(mark)
             if known is None:
-                known = yield from self._next(session, state, number, [deltas[author] for author in chosen])
+                known = yield from _next(session, state, number, rounds, work)
                 if len(self._states) >= self._kept:
                     del self._states[next(iter(self._states))]
                 self._states[mark] = known
             state = known
         yield state.moved
 
-    def _next(
-        self, session: Session, before: _State, number: int, deltas: Sequence[Delta]
-    ) -> Generator[None, None, _State]:
-        """One round further."""
-        sums, last = dict(before.sums), dict(before.last)
-        for delta in deltas:
-            told = array("q", sums.get(delta.author) or bytes(8 * session.dim))
-            for index, change in delta.units():
-                told[index] += change
-            sums[delta.author], last[delta.author] = told, number
-        heard = [author for author in sorted(sums) if number - last[author] <= STALE_ROUNDS]
-        heard = drawn(heard, session.id, number)
-        if len(heard) < AUTHORS_MIN:
-            return _State(before.moved, before.step, sums, last)
-        mean = yield from robust_mean([sums[author] for author in heard])
-        step = [one // 2 + other for one, other in zip(before.step, mean, strict=True)]
-        moved = [one + 3 * other // 2 for one, other in zip(before.moved, step, strict=True)]
-        return _State(moved, step, sums, last)
+
+def _next(
+    session: Session, before: _State, number: int, rounds: Sequence[Deltas], work: _Work
+) -> Generator[None, None, _State]:
+    """One round further."""
+    heard = sorted({author for deltas in rounds[max(0, number - STALE_ROUNDS) : number + 1] for author in deltas})
+    heard = drawn(heard, session.id, number)
+    if len(heard) < AUTHORS_MIN:
+        return _State(before.moved, before.step, {})
+    sums = {}
+    for author in heard:
+        told, first = array("q", bytes(8 * session.dim)), 0
+        if author in before.sums:
+            told, first = before.sums[author][:], number
+        for deltas in rounds[first : number + 1]:
+            if author in deltas:
+                for index, change in deltas[author].units():
+                    told[index] += change
+                yield from work.add(_DELTA_WORK)
+        sums[author] = told
+    mean = yield from robust_mean(list(sums.values()))
+    step = [one // 2 + other for one, other in zip(before.step, mean, strict=True)]
+    moved = [one + 3 * other // 2 for one, other in zip(before.moved, step, strict=True)]
+    return _State(moved, step, sums)
 
 
 def drawn(authors: Sequence[NodeId], session: bytes, number: int) -> list[NodeId]:
@@ -111,7 +138,7 @@ def robust_mean(rows: Sequence[Units]) -> Generator[None, None, Units]:
     """What most of the rows mean; a fifth of them may be anything.
 
     Args:
-        rows: One an author, of equal length.
+        rows: One an author, of equal length; numbers of 40 bits, since 32 rounds of a delta add up to no more.
 
     Yields:
         None after a slice of work.
@@ -120,34 +147,24 @@ def robust_mean(rows: Sequence[Units]) -> Generator[None, None, Units]:
         The mean, rounded down.
     """
     count, dim = len(rows), len(rows[0])
-    bad = count // BAD_SHARE
+    bad, work = count // BAD_SHARE, _Work()
     distances = [[0] * count for _ in rows]
-    work = 0
     for one in range(count):
         for other in range(one):
             apart = list(map(sub, rows[one], rows[other]))
             distances[one][other] = distances[other][one] = sum(map(mul, apart, apart))
-            work += dim
-            if work >= _SLICE:
-                work = 0
-                yield None
+            yield from work.add(dim)
     mixed: list[Units] = []
     for one in range(count):
         near = sorted(range(count), key=distances[one].__getitem__)[: count - bad]  # Of equal ones, the first.
         total: Units = [0] * dim
         for at in near:
             total = list(map(add, total, rows[at]))
-        mixed.append([value // len(near) for value in total])
-        work += dim * len(near)
-        if work >= _SLICE:
-            work = 0
-            yield None
+            yield from work.add(dim)
+        mixed.append(array("q", [value // len(near) for value in total]))
     mean: list[int] = []
     for values in zip(*mixed, strict=True):
         kept = sorted(values)[bad : count - bad]
         mean.append(sum(kept) // len(kept))
-        work += count
-        if work >= _SLICE:
-            work = 0
-            yield None
+        yield from work.add(count)
     return mean
