@@ -151,7 +151,11 @@ def _losses_are_no_reason_to_ask_again(patch: pytest.MonkeyPatch) -> None:
 
 def _two_have_to_deny_a_first_answer(patch: pytest.MonkeyPatch) -> None:
     original = Baseline.denied
-    patch.setattr(Baseline, "denied", lambda self, peer, told, members, now_ns: original(self, peer, told, 9, now_ns))
+    patch.setattr(
+        Baseline,
+        "denied",
+        lambda self, peer, told, members, now_ns, **how: original(self, peer, told, 9, now_ns, **how),
+    )
 
 
 MUTANTS: list[tuple[Law, Mutant]] = [

@@ -3,13 +3,17 @@
 One member answers first, and says of everybody, also to all others, that far more was delivered than there is.
 """
 
+from functools import partial
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from swarmd_protocols.effects import UserEvent
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.event_claims import Claims
 from swarmd_protocols.swim.rules import BOOT_SHIFT
+from tests.support.mesh_net import MeshNet
 from tests.support.mutants import assert_found
 from tests.support.swim_net import Host, Net
 
@@ -79,7 +83,44 @@ def silenced() -> None:
 
 def test_mutants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     silenced()
-    assert_found(lambda patch: patch.setattr(Baseline, "denied", lambda *_: []), silenced, monkeypatch)
+    assert_found(lambda patch: patch.setattr(Baseline, "denied", lambda *_, **__: []), silenced, monkeypatch)
+
+
+def news_crosses_to_a_leaf(seed: int) -> None:
+    """A node begins between a leaf and others who all have what was said meanwhile, and say so before the leaf does."""
+    others = [(one, other) for one in range(1, 6) for other in range(1, one)]
+    net = MeshNet(6, [(0, 1), *others], seed)
+    assert net.run_until(net.formed, 30) is not None
+    net.kill(1)
+    net.run(5)
+    net.feed(3, UserEvent("said", b""))
+    net.run(3)
+    net.restart(1)
+    assert net.run_until(lambda: {index for _, index, _ in net.delivered()} == set(range(6)), 12) is not None
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_what_several_of_one_side_confirm_still_crosses_to_the_other(seed: int) -> None:
+    news_crosses_to_a_leaf(seed)
+
+
+def test_a_mesh_in_which_the_first_confirmation_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Baseline.denied
+
+    def first_word_counts(self: Baseline, peer, told, members, now_ns, *, is_mesh):  # type: ignore[no-untyped-def]
+        return original(self, peer, told, members, now_ns)
+
+    law = partial(news_crosses_to_a_leaf, 1)
+    assert_found(lambda patch: patch.setattr(Baseline, "denied", first_word_counts), law, monkeypatch)
+
+
+def test_in_a_mesh_one_that_never_had_it_is_believed_after_others_and_one_that_restarts_is_not() -> None:
+    first = Baseline()
+    first.take(b"teller", {b"a": 5}, 0)
+    assert first.denied(b"near", {b"a": 5}, 2, 1, is_mesh=True) == []
+    assert first.denied(b"near", {}, 2, 2, is_mesh=True) == [], "it had it, and has begun another life"
+    assert first.denied(b"leaf", {b"a": 3}, 2, 3, is_mesh=True) == [(b"a", 5, 3)]
+    assert first.denied(b"leaf", {}, 2, 4, is_mesh=True) == [], "once"
 
 
 def test_who_denies_alone_changes_nothing_where_there_are_others() -> None:

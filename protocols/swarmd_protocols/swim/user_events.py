@@ -287,8 +287,9 @@ class UserEvents:
             told: dict[bytes, int] = dict(message.vector)
             self._claims.revise(peer.node, told)
             # In a mesh one may be all that this node hears of the other side: what it lacks has to cross here.
-            tellers = min(2, len(core.table.reachable)) if core.view.weighs_links else len(core.table.reachable)
-            self._lower(self._first.denied(peer.node, told, tellers, core.now_ns))
+            is_mesh = core.view.weighs_links
+            tellers = min(2, len(core.table.reachable)) if is_mesh else len(core.table.reachable)
+            self._lower(self._first.denied(peer.node, told, tellers, core.now_ns, is_mesh=is_mesh))
         for node, delivered in message.vector:
             if node == core.own.node:
                 self.unheard.heard(0, delivered)
