@@ -130,10 +130,11 @@ class LendingLink:
             case words.Abandon(asked):
                 for number in [number for number, one in self._asked.items() if one == asked]:
                     self._command(NAME, requests.Abandon(number))
-            case words.Judged(asked, is_right):
+            case words.Judged(asked, is_right, is_silent):
                 lender = self._judged.pop(asked, None)
                 if lender is not None:
-                    self._command(NAME, requests.Judged(lender, is_right))
+                    said = requests.Withheld(lender) if is_silent else requests.Judged(lender, is_right)
+                    self._command(NAME, said)
             case words.Ran(job, data):
                 self._jobs.discard(job)
                 self._command(NAME, requests.Ran(job, data))
@@ -188,7 +189,7 @@ class LendingLink:
                     is_checked = is_check_wanted and lender is not None
                     by = "" if data is None else digest.hex()
                     is_offered = data is None and self._is_offered(digest)
-                    far = ("", b"", "")
+                    far = ("" if lender is None else lender.hex(), b"", "")
                     if lender is not None and data is not None and kept_answer(data) is not None:
                         far = (lender.hex(), proof, self._host_of(lender))
                     self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered, *far))
@@ -238,7 +239,7 @@ class LendingLink:
             lane_bytes=word.lane_bytes, local_wait_ns=word.local_wait_ns, ability=word.ability,
             grade_min_milli=word.grade_min_milli, keep_ns=word.keep_ms * _MS, lane_key=word.lane_key,
             lane_at=word.lane_at, only=NodeId(bytes.fromhex(word.only)) if word.only else None,
-            may_check=word.may_check,
+            may_check=word.may_check, but=tuple(NodeId(bytes.fromhex(node)) for node in word.but),
         )  # fmt: skip
         try:
             self._command(NAME, request)

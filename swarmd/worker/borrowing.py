@@ -7,7 +7,7 @@ everything else, behind it all.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from swarmd.worker import words
 from swarmd.worker.http_server import Call
@@ -104,6 +104,7 @@ class Borrowing:
         is_patient: bool = True,
         only: str = "",
         may_check: bool = False,
+        but: Sequence[str] = (),
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
@@ -120,6 +121,7 @@ class Borrowing:
             is_patient: Whether it is worth a pause.
             only: The node that is to answer, this one or none; "": whichever the brain finds.
             may_check: Whether the answer may be held against the own model, where that does not answer.
+            but: Nodes that are not to answer.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -129,7 +131,18 @@ class Borrowing:
         for pause_s in PAUSES_S if is_patient else ():
             try:
                 return await self._ask(
-                    digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check
+                    digest,
+                    data,
+                    units,
+                    left_ms,
+                    local_ns,
+                    local_wait_ns,
+                    place,
+                    able,
+                    keep_ms,
+                    only,
+                    may_check,
+                    but,
                 )
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
@@ -138,7 +151,7 @@ class Borrowing:
             self.counters["borrowed_again"] += 1
             await asyncio.sleep(pause_s)
         return await self._ask(
-            digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check
+            digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check, but
         )
 
     async def _ask(
@@ -154,6 +167,7 @@ class Borrowing:
         keep_ms: int,
         only: str,
         may_check: bool,
+        but: Sequence[str],
     ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
@@ -163,7 +177,7 @@ class Borrowing:
         laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, place.token_at)
         word = words.Borrow(
             number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
-            may_check,
+            may_check, list(but),
         )  # fmt: skip
         self._say(word)
         try:
@@ -180,9 +194,9 @@ class Borrowing:
             raise NobodyError(borrowed.reason, may_retry=borrowed.is_offered)
         return borrowed
 
-    def judge(self, number: int, is_right: bool) -> None:
-        """What came of a spot check."""
-        self._say(words.Judged(number, is_right))
+    def judge(self, number: int, is_right: bool, *, is_silent: bool = False) -> None:
+        """What came of a spot check; or its lender is silent about what it keeps."""
+        self._say(words.Judged(number, is_right, is_silent))
 
     def on_answer(self, borrowed: words.Borrowed) -> None:
         """The brain says what came of one."""

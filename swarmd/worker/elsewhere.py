@@ -18,13 +18,13 @@ from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, number_o
 from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import (
+    BORROWER,
     INFER,
     INLINE_MAX_BYTES,
     METADATA,
     PAYLOAD_MAX_BYTES,
     REQUEST_HEAD_BYTES,
     TOKEN_AT,
-    WHO_BYTES,
     Kept,
     Place,
     Source,
@@ -40,6 +40,7 @@ from swarmd.worker.lent import (
     token_of,
 )
 from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, read_answer, write_answer
+from swarmd.worker.outbox import EACH_MAX, KEEP_MAX_NS, SAFE_MAX, SAFE_MAX_BYTES
 from swarmd.worker.residency import Residency, Resident
 from swarmd.worker.words import Borrowed
 from swarmd_models.service import DETECT, Tensors
@@ -55,8 +56,8 @@ _TRIES = 6
 """Times that one request is sent out whose answers are not what was signed: four of these end a lender's trust."""
 _UNMEASURED_NS = 100_000_000
 """What a model is taken to need that has not run yet."""
-_HERE = bytes(WHO_BYTES)
-"""Whose token this device shows for what it had a lender keep: no lender's id begins so."""
+_OWED_NS = 100_000_000
+"""Of the time for which a lender owes what it keeps, left out at its end: what was rounded away of the time left."""
 _HEAD_BYTES = 4096
 """What stands beside the outputs in an answer, at most."""
 
@@ -87,6 +88,10 @@ class Far:
     """Its name."""
     number: int
     """Of the request that it answered, for `Elsewhere.judge`."""
+    asked_ns: int = 0
+    """When its lender was asked, monotonic."""
+    until_ns: int = 0
+    """Until when that lender owes it, monotonic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,8 @@ class Errand:
     """It goes out again after a pause where all lenders are busy; else there is something better to do."""
     keep_key: bytes = b""
     """The lender may keep what comes out for who has a token made with it; empty: it comes here."""
+    keep_bytes: int = 0
+    """What comes out has no more."""
     far: Far | None = None
     """The input lies there instead of in `body`."""
 
@@ -129,6 +136,8 @@ class Found:
     is_kept: bool = False
     far: Far | None = None
     """Where the answer lies that is not in `body`."""
+    number: int = 0
+    """Of the request that it answers, for `Elsewhere.judge`."""
 
 
 def errand_of(
@@ -168,6 +177,42 @@ def json_length(call: Call) -> int | None:
     return None if stated is None else int(stated)
 
 
+@dataclass(slots=True)
+class _Standing:
+    until_ns: int
+    size_bytes: int
+
+
+class Keeps:
+    """What this device has lenders keep: whether one may have had to make room for this device's newer tensors.
+
+    That of all lenders is counted together: while it is less than what is safe with one, each owes all that it keeps.
+    """
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self._standing: list[_Standing] = []
+        self._full_ns = -1
+
+    def begin(self, size_bytes: int, until_ns: int, now_ns: int) -> _Standing:
+        """A lender is asked to keep so much at most; `until_ns`: the deadline of the request."""
+        one = _Standing(until_ns, size_bytes)
+        alive = sorted((*(old for old in self._standing if old.until_ns > now_ns), one), key=lambda old: old.until_ns)
+        # What ends before so many others says nothing that they do not.
+        self._standing = alive[-EACH_MAX:]
+        if len(alive) >= SAFE_MAX or sum(old.size_bytes for old in alive) >= SAFE_MAX_BYTES:
+            self._full_ns = now_ns
+        return one
+
+    def end(self, one: _Standing, now_ns: int) -> None:
+        """It has answered: what it keeps, it has by now."""
+        one.until_ns = min(one.until_ns, now_ns + KEEP_MAX_NS)
+
+    def is_owed(self, far: Far, now_ns: int) -> bool:
+        """Whether a lender that was reached must have what it said to keep."""
+        return self._full_ns < far.asked_ns and now_ns < far.until_ns - _OWED_NS
+
+
 class Elsewhere:
     """The borrower's side of a worker."""
 
@@ -196,6 +241,7 @@ class Elsewhere:
         self._batcher = batcher
         self._residency = residency
         self._run = run
+        self._keeps = Keeps()
         self._checks = SpotChecks(borrowing.judge)
 
     @property
@@ -208,14 +254,15 @@ class Elsewhere:
         return (self._shelf is not None and self._shelf.is_open) or len(body) <= PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
 
     async def ask(
-        self, question: Errand, own: Own | None = None, is_sound: Callable[[Found], bool] = lambda found: True
+        self, question: Errand, own: Own | None = None, is_sound: Callable[[Found], bool | None] = lambda found: True
     ) -> Found:
         """Have another device answer, or at the last moment, with `own`, this one; raises `OipError`.
 
         Args:
             question: What travels.
             own: What this device could answer itself.
-            is_sound: Whether an answer can be used; one of a lender's that cannot counts against it.
+            is_sound: Whether an answer can be used; one of a lender's that cannot counts against it. None: it cannot,
+                and whether that is its lender's fault is known once another has answered the same.
         """
         if question.far is not None:
             return await self._ask_handed(question, question.far, own, is_sound)
@@ -234,7 +281,7 @@ class Elsewhere:
             return await self._ask(question, data, told, own, is_sound)
 
     async def _ask_handed(
-        self, question: Errand, far: Far, own: Own | None, is_sound: Callable[[Found], bool]
+        self, question: Errand, far: Far, own: Own | None, is_sound: Callable[[Found], bool | None]
     ) -> Found:
         kept, key = far.kept, question.keep_key
         data = pack_handed(question.lane, kept, far.source, key)
@@ -245,13 +292,18 @@ class Elsewhere:
         return await self._ask(question, data, place, own, is_sound)
 
     async def bring(self, far: Far) -> bytes:
-        """What a lender keeps, fetched here; raises `OipError`. One that gives something else has answered wrong."""
+        """What a lender keeps, fetched here, once; raises `OipError`.
+
+        One that gives something else has answered wrong, and so has one that was reached and gives nothing of what it
+        owes. One that is silent then is written down by its name, and not judged: a frozen process looks the same. Of
+        one that nobody reaches, nothing is said.
+        """
         if self._fetcher is None or not far.host:
             raise OipError(503, "this device fetches no tensors, or knows not from where")
-        from swarmd.worker.lane import HANDED_STALL_S, OtherBytesError
+        from swarmd.worker.lane import HANDED_STALL_S, GoneError, OtherBytesError, SilentError
 
         kept = far.kept
-        token = token_of(far.key, _HERE)
+        token = token_of(far.key, BORROWER)
         place = Place(kept.port, kept.curve_key, token, kept.size_bytes, kept.sha256)
         try:
             async with self._fetcher.visit(far.host, place, HANDED_STALL_S) as visit:
@@ -259,20 +311,36 @@ class Elsewhere:
         except OtherBytesError:
             self.judge(far.number, False)
             raise
+        except GoneError:
+            if self._keeps.is_owed(far, time.monotonic_ns()):
+                self.judge(far.number, False)
+            raise
+        except SilentError:
+            self._borrowing.judge(far.number, False, is_silent=True)
+            raise
 
     def judge(self, number: int, is_right: bool) -> None:
         """Whether what came for a request was right."""
         self._borrowing.judge(number, is_right)
 
     async def _ask(
-        self, question: Errand, data: bytes, place: Place | None, own: Own | None, is_sound: Callable[[Found], bool]
+        self,
+        question: Errand,
+        data: bytes,
+        place: Place | None,
+        own: Own | None,
+        is_sound: Callable[[Found], bool | None],
     ) -> Found:
-        until_ns = time.monotonic_ns() + question.left_ms * 1_000_000
-        left_ms = question.left_ms
+        asked_ns, left_ms = time.monotonic_ns(), question.left_ms
+        until_ns = asked_ns + left_ms * 1_000_000
+        but: list[str] = []
+        doubtful: list[int] = []
         for _ in range(_TRIES):
             if left_ms < 1:
                 break
             local_ns = wait_ns = 0
+            now_ns = time.monotonic_ns()
+            standing = self._keeps.begin(question.keep_bytes, until_ns, now_ns) if question.keep_key else None
             if own is not None and not question.only:
                 local_ns = (self._batcher.unit_ns(own.resident.digest) or _UNMEASURED_NS) * question.units
                 # Who has just refused would do so again: whoever can answer by the deadline is sooner.
@@ -280,16 +348,28 @@ class Elsewhere:
             borrowed = await self._borrowing.ask(
                 question.digest, data, question.units, left_ms, local_ns, wait_ns, place,
                 question.able, question.keep_ms, question.is_patient, question.only,
-                bool(question.only) and own is not None,
+                bool(question.only) and own is not None, but,
             )  # fmt: skip
-            found = await self._open(question, borrowed, place)
+            if standing is not None:
+                self._keeps.end(standing, time.monotonic_ns())
+            found = await self._open(question, borrowed, place, asked_ns, until_ns)
             is_complaint = found is not None and complaint_of(found.body, found.json_bytes) is not None
-            if found is not None and found.lender and not (is_complaint or is_sound(found)):
+            verdict = is_complaint or is_sound(found) if found is not None and found.lender else True
+            if verdict is None:
+                # Another lender shows, from the same input, whether it was this one's fault or lies in what it got.
+                doubtful.append(borrowed.number)
+                but.append(borrowed.node)
+                left_ms = (until_ns - time.monotonic_ns()) // 1_000_000
+                continue
+            if not verdict:
                 found = None
             if found is None:
                 self._borrowing.judge(borrowed.number, False)
                 left_ms = (until_ns - time.monotonic_ns()) // 1_000_000
                 continue
+            if doubtful and not is_complaint and (found.lender or is_sound(found)):
+                for number in doubtful:
+                    self.judge(number, False)
             # What another able bundle has seen says nothing about who ran it.
             if borrowed.is_check_wanted and own is not None and found.digest == own.resident.digest:
                 self._begin_check(borrowed.number, own, found)
@@ -298,7 +378,9 @@ class Elsewhere:
             return found
         raise OipError(503, "the lenders' answers were not what they said")
 
-    async def _open(self, question: Errand, borrowed: Borrowed, place: Place | None) -> Found | None:
+    async def _open(
+        self, question: Errand, borrowed: Borrowed, place: Place | None, asked_ns: int, until_ns: int
+    ) -> Found | None:
         """What an answer holds; None: not what its lender signed."""
         assert borrowed.data is not None
         digest = borrowed.digest or question.digest
@@ -307,17 +389,21 @@ class Elsewhere:
             if not (question.keep_key and borrowed.lender and borrowed.proof):
                 return None
             source = Source(bytes.fromhex(borrowed.node), bytes.fromhex(digest), borrowed.proof, borrowed.data)
-            far = Far(kept, source, question.keep_key, borrowed.host, borrowed.lender, borrowed.number)
-            return Found(b"", None, borrowed.lender, digest, far=far)
+            far = Far(
+                kept, source, question.keep_key, borrowed.host, borrowed.lender, borrowed.number, asked_ns,
+                min(until_ns, asked_ns + KEEP_MAX_NS),
+            )  # fmt: skip
+            return Found(b"", None, borrowed.lender, digest, far=far, number=borrowed.number)
         left = left_answer(borrowed.data)
         if left is None:
-            return Found(*open_answer(borrowed.data), borrowed.lender, digest, borrowed.is_kept)
+            data, json_bytes = open_answer(borrowed.data)
+            return Found(data, json_bytes, borrowed.lender, digest, borrowed.is_kept, number=borrowed.number)
         if place is None or self._shelf is None or question.far is not None:
             return None
         body = await self._shelf.take(place, left.size_bytes, left.sha256)
         if body is None or not is_body(bytes.fromhex(digest), body, left.json_bytes):
             return None
-        return Found(body, left.json_bytes, borrowed.lender, digest)
+        return Found(body, left.json_bytes, borrowed.lender, digest, number=borrowed.number)
 
     def _begin_check(self, number: int, own: Own, found: Found) -> None:
         """Hold a lender's answer against the own model."""

@@ -82,6 +82,14 @@ class OtherBytesError(OipError):
     """What was fetched has another SHA-256 than who laid it out has said."""
 
 
+class GoneError(OipError):
+    """Who laid it out was reached, under the key that it named, and gives nothing."""
+
+
+class SilentError(OipError):
+    """Who laid it out was reached, under the key that it named, and says nothing."""
+
+
 @dataclass(slots=True)
 class _Answer:
     where: tuple[bytes, bytes]
@@ -393,6 +401,7 @@ class Fetcher:
         _bound(sock)
         # One connection for one request: a port at which nobody speaks for the borrower is not knocked at again.
         sock.setsockopt(zmq.RECONNECT_IVL, -1)
+        sock.immediate = True  # Nothing can be said before somebody has shown that it has the key.
         self._held[host] += size_bytes
         try:
             sock.connect(f"tcp://{format_address(host, place.port)}")
@@ -426,8 +435,10 @@ class Visit:
                 asked += CHUNK_BYTES
             want = min(CHUNK_BYTES, place.size_bytes - len(body))
             word = await self._hear(len(body))
+            if len(word) == _HEAD.size:
+                raise GoneError(503, "the borrower waits no more")
             if len(word) != _HEAD.size + want:
-                raise OipError(503, "the borrower waits no more, or its tensors are not what it said")
+                raise OtherBytesError(503, "the borrower's tensors are not what it said")
             body += memoryview(word)[_HEAD.size :]
         if await asyncio.to_thread(_sha256, body) != place.sha256:
             raise OtherBytesError(503, "the borrower's tensors are not what it said")
@@ -461,7 +472,7 @@ class Visit:
             async with asyncio.timeout(self._stall_s):
                 parts = await self._socket.recv_multipart()
         except TimeoutError as error:
-            raise OipError(503, "the borrower's tensors do not come") from error
+            raise SilentError(503, "the borrower's tensors do not come") from error
         word: bytes = parts[0]
         if len(parts) != 1 or word[:_TOKEN] != self._place.token:
             raise OipError(503, "the borrower says what was not asked")

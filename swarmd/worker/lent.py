@@ -55,6 +55,8 @@ TOKEN_AT = _REQUEST.size + struct.calcsize("<H32s")
 """Where in a request whose body is to be fetched the token stands."""
 WHO_BYTES = 8
 """Of a lender's token, the part that says whose it is: the first bytes of the lender's id."""
+BORROWER = bytes(WHO_BYTES)
+"""Whose token a borrower shows for what it had a lender keep: no lender's id begins so."""
 _LEFT_ANSWER = struct.Struct("<IIQ32s")
 
 

@@ -7,17 +7,18 @@ from there. Nothing here does I/O or knows the time: the lane asks, and says wha
   The first connection that shows a token is its reader's; it reads each chunk once, in order. Shown again, over another
   connection, or after the end, it opens nothing, and no token leaves anything here.
 - A tensor is gone at the deadline of the request that it came of, and after `KEEP_MAX_NS` in any case; `READERS_MAX`
-  readers may have it, so a lender sends no more than so many times what it computed.
+  readers and its borrower may have it, so a lender sends no more than so many times what it computed, and whoever comes
+  first keeps no borrower from seeing what was kept for it.
 - Each borrower has a share, all of them together have `TOTAL_MAX_BYTES`. Who fills its share makes room with what was
   read already, the oldest first, and else keeps nothing more: its tensors travel over itself, as they do without this.
-  Nobody's tensor makes way for another borrower's.
+  Nobody's tensor makes way for another borrower's, and where all room is taken only who has half a share makes room.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 from hmac import compare_digest
 
-from swarmd.worker.lent import KEY_BYTES, WHO_BYTES, token_of
+from swarmd.worker.lent import BORROWER, KEY_BYTES, WHO_BYTES, token_of
 
 TOTAL_MAX_BYTES = 64 << 20
 """Of all tensors that are kept: as much as of bodies that are fetched."""
@@ -28,7 +29,10 @@ EACH_MAX = 32
 TOTAL_MAX = 256
 """Tensors: a token is looked for among all of them."""
 READERS_MAX = 3
-"""Of one tensor: the next lender, one more where that is slow or dies, and the borrower where neither can."""
+"""Of one tensor: the next lender, and those that are asked where it is slow or dies. Beside them the borrower."""
+SAFE_MAX, SAFE_MAX_BYTES = EACH_MAX // 2, EACH_MAX_BYTES // 2
+"""Whoever has less than so much here loses nothing that was read before its time, however much others have: a borrower
+that stays below knows that its lender has what it said to keep."""
 KEEP_MAX_NS = 10_000_000_000
 """The next part is asked for within a way through the air; ten seconds outlive a connection that was lost."""
 
@@ -114,7 +118,7 @@ class Outbox:
         if kept is None:
             return None
         reader = kept.readers.get(who)
-        if reader is None and len(kept.readers) < READERS_MAX:
+        if reader is None and (who == BORROWER or len(kept.readers.keys() - {BORROWER}) < READERS_MAX):
             reader = kept.readers[who] = _Reader(connection)
         size_bytes = len(kept.body)
         if reader is None or reader.connection != connection or reader.next_offset != offset or offset >= size_bytes:
@@ -153,12 +157,12 @@ class Outbox:
         count_own, count_all = len(own), len(self._kept)
         gone: list[_Kept] = []
         while (
-            bytes_own + size_bytes > EACH_MAX_BYTES
+            (is_own := bytes_own + size_bytes > EACH_MAX_BYTES or count_own >= EACH_MAX)
             or bytes_all + size_bytes > TOTAL_MAX_BYTES
-            or count_own >= EACH_MAX
             or count_all >= TOTAL_MAX
         ):
-            if not spare:
+            is_safe = not is_own and bytes_own < SAFE_MAX_BYTES and count_own < SAFE_MAX
+            if is_safe or not spare:
                 return False  # What was read is left where it would not be enough.
             gone.append(spare.pop(0))
             freed = len(gone[-1].body)

@@ -110,6 +110,10 @@ class Split:
     parts: Parts
 
 
+class NoNumberError(OipError):
+    """What came out is of the right form, and no number."""
+
+
 class SplitError(Exception):
     """A file of models in parts cannot be used; the message names it, what is wrong and the remedy."""
 
@@ -261,6 +265,8 @@ class _Walker:
         self.parts: list[str] = []
         """Digests of the parts that have answered."""
         self.lenders: list[str] = []
+        self._is_lent = False
+        """What is held came of a lender's part."""
 
     async def look(self, whole: Resident, image: Any) -> Tensors:
         """A picture, fitted and read here; raises `OipError`."""
@@ -351,11 +357,14 @@ class _Walker:
         may_keep = step.goes_on and resident is None and shards.may_hand_on(began_ns) and self._has_none(part.end)
         outputs: dict[str, Any] = {}
 
-        def is_sound(found: Found) -> bool:
+        def is_sound(found: Found) -> bool | None:
             if found.far is not None:
                 return 0 < found.far.kept.size_bytes <= _most_bytes(self._split.ports[part.end], units)
             try:
                 outputs.update(_judged(read_answer(found.body, found.json_bytes), self._split.ports[part.end], units))
+            except NoNumberError:
+                # Of numbers that another lender made: either may be at fault.
+                return None if self._is_lent or far is not None else False
             except OipError:
                 return False
             return True
@@ -364,7 +373,8 @@ class _Walker:
             part.digest.hex(), INFER, GRAPH, json_bytes, body, units, left_ms,
             # A lane that nobody reaches is not tried twice.
             by_lane=not walk.failures, is_patient=not (step.has_own_rest or far),
-            keep_key=secrets.token_bytes(KEY_BYTES) if may_keep else b"", far=far,
+            keep_key=secrets.token_bytes(KEY_BYTES) if may_keep else b"",
+            keep_bytes=_most_bytes(self._split.ports[part.end], units), far=far,
         )  # fmt: skip
         elsewhere = self._all._device.elsewhere
         assert elsewhere is not None
@@ -377,6 +387,8 @@ class _Walker:
             if may_keep and error.status in PASSED_ON:
                 shards.note_unhanded(time.monotonic_ns())  # An older lender knows no request to keep anything.
             raise OipError(503, str(error)) from error
+        if not found.lender:
+            outputs.update(_judged(read_answer(found.body, found.json_bytes), self._split.ports[part.end], units))
         took_ns, now_ns = time.monotonic_ns() - began_ns, time.monotonic_ns()
         if found.lender:
             ran_ns = _ran_ns(found) if found.far is None else found.far.kept.took_us * 1000
@@ -392,6 +404,7 @@ class _Walker:
             shards.note_size(part.begin, len(body))
         shards.note_size(part.end, len(found.body) if found.far is None else found.far.kept.size_bytes)
         counters["split_lent" if found.lender else "split_own"] += 1
+        self._is_lent |= bool(found.lender) and found.far is None
         return outputs if found.far is None else found.far
 
     def _has_none(self, position: int) -> bool:
@@ -407,7 +420,9 @@ class _Walker:
         self._all.counters["split_brought"] += 1
         self._all.counters["split_bytes"] += len(body)
         try:
-            return _judged(dict(read_question(body, far.kept.json_bytes, ports, ports).inputs), ports, units)
+            found = _judged(dict(read_question(body, far.kept.json_bytes, ports, ports).inputs), ports, units)
+            self._is_lent = True
+            return found
         except OipError:
             elsewhere.judge(far.number, False)
             raise
@@ -423,6 +438,7 @@ class _Walker:
             async with asyncio.timeout(left_ns / 2e9):
                 return await self._bring(far, walk.position, units), walk.position
         except (OipError, TimeoutError):
+            shards.note_unhanded(time.monotonic_ns())  # From now on: the wait may have been longer than the first bar.
             walk.on_lost(held[1])
             del self.parts[len(walk.done) :]
             return held
@@ -450,7 +466,7 @@ def _judged(outputs: dict[str, Any], ports: Sequence[Port], units: int) -> dict[
         if array is None or array.dtype != port.dtype or array.shape != (units, *port.shape[1:]):
             raise OipError(502, f"the lender's answer holds no {port.name} of the wanted type and shape")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise OipError(502, f"the lender's {port.name} holds what is no number")
+            raise NoNumberError(502, f"the lender's {port.name} holds what is no number")
     if len(outputs) != len(ports):
         raise OipError(502, "the lender's answer holds tensors that nobody wants")
     return {port.name: outputs[port.name] for port in ports}

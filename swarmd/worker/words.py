@@ -113,11 +113,11 @@ class Borrowed(_Word, frozen=True):
     is_offered: bool = False
     """There is no answer, and still a member offers what was asked for: asking again may help."""
     node: str = ""
-    """The lender that keeps what it computed, hexadecimal; "": `data` is what it computed."""
+    """The lender that answered, hexadecimal; "": this device."""
     proof: bytes = b""
-    """With `node`: by which another lender can see that this one has given the answer."""
+    """Where it keeps what it computed: by which another lender can see that this one has given the answer."""
     host: str = ""
-    """With `node`: where it is; "": nobody knows."""
+    """With `proof`: where it is; "": nobody knows."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------
@@ -193,6 +193,8 @@ class Borrow(_Word, frozen=True):
     """The node that is to answer, hexadecimal: this one or none; "": whichever the brain finds."""
     may_check: bool = False
     """The own model does not answer, and the answer may be held against it."""
+    but: list[str] = []
+    """Nodes that are not to answer."""
 
 
 class Abandon(_Word, frozen=True):
@@ -206,6 +208,8 @@ class Judged(_Word, frozen=True):
 
     number: int
     is_right: bool
+    is_silent: bool = False
+    """Neither: its lender was reached, and is silent about what it keeps."""
 
 
 class Ran(_Word, frozen=True):

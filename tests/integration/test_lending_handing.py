@@ -1,7 +1,9 @@
 """What lies at a cut goes from lender to lender; whoever fails, the borrower has its answer the other way."""
 
+import asyncio
 import contextlib
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 
 from swarmd.worker import lane, lent
 from swarmd.worker.lent import Kept, Source, kept_answer, source_of
+from swarmd.worker.outbox import SAFE_MAX
 from swarmd_protocols.offload import messages
 from tests.support.lending_trio import NUMBERS, OipError, Trio
+from tests.support.offload_swarm import S
 from tests.unit.test_inference_api_laws import law
 
 CUT_BYTES = 4 * NUMBERS
@@ -55,17 +59,104 @@ def wrongs(one: Trio) -> list[str]:
 
 
 @law
-async def test_where_it_is_gone_the_head_is_asked_again() -> None:
+async def test_a_head_that_gives_nobody_what_it_keeps_is_named_and_asked_again() -> None:
+    """It was reached under the key that it signed for, and borrower and tail came in time."""
     async with trio() as one:
         assert one.head.shelf is not None
-        one.head.shelf.outbox.read = lambda *_: None  # type: ignore[method-assign]
+        outbox, part = one.head.shelf.outbox, one.parts[one.head.node]
+        read = outbox.read
+        outbox.read = lambda *asked: None if part.ran < 2 else read(*asked)  # type: ignore[method-assign]
         assert (await one.infer())[0]
-        assert (one.counts["split_unhanded"], one.counts["split_brought"]) == (1, 0)
-        assert one.parts[one.head.node].ran == 2
-        assert wrongs(one) == []
+        assert (one.counts["split_unhanded"], one.counts["split_brought"], one.counts["split_handed"]) == (1, 0, 0)
+        assert part.ran == 2
+        assert wrongs(one) == [one.head.node.hex()]
         one.bar(30)
         assert (await one.infer())[0]
         assert one.counts["split_unhanded"] == 1, "for a while all tensors come to the borrower first"
+
+
+@law
+async def test_a_head_that_had_to_make_room_is_not_named() -> None:
+    """For newer tensors of this borrower: what had been read went first."""
+    async with trio() as one:
+        elsewhere = one.borrower.api.elsewhere
+        assert elsewhere is not None
+        assert one.head.shelf is not None
+        now_ns = time.monotonic_ns()
+        for _ in range(SAFE_MAX):
+            elsewhere._keeps.begin(1, now_ns + 60 * S, now_ns)
+        one.head.shelf.outbox.read = lambda *_: None  # type: ignore[method-assign]
+        assert (await one.infer())[0]
+        assert one.counts["split_unhanded"] == 1
+        assert wrongs(one) == []
+
+
+@law
+async def test_a_head_that_is_silent_about_what_it_keeps_is_written_down_and_not_judged() -> None:
+    """A frozen process looks the same."""
+    lane.HANDED_STALL_S = 2.0
+    async with trio() as one:
+        shelf = one.head.shelf
+        assert shelf is not None
+        shelf._reply = lambda sender, word: None  # type: ignore[method-assign]
+        assert (await one.infer())[0]
+        assert one.counts["split_unhanded"] >= 1
+        assert wrongs(one) == []
+        lines = [(line.what, line.member) for line in one.swarm.nodes[one.borrower.node].ledger.take()]
+        assert ("withheld", one.head.node) in lines
+        assert "found_wrong" not in dict(lines)
+
+
+@law
+async def test_a_head_that_nobody_reaches_is_not_written_down() -> None:
+    lane.HANDED_STALL_S = 1.0
+    async with trio() as one:
+        shelf = one.head.shelf
+        assert shelf is not None
+        keep_for = shelf.keep_for
+
+        async def falls_silent(*asked: Any) -> Any:
+            kept = await keep_for(*asked)
+            one.head.shelf = None
+            shelf.close()  # Like a process that dies with its port.
+            return kept
+
+        shelf.keep_for = falls_silent  # type: ignore[method-assign]
+        with contextlib.suppress(OipError):
+            await one.infer(6_000)
+        assert wrongs(one) == []
+        assert "withheld" not in {line.what for line in one.swarm.nodes[one.borrower.node].ledger.take()}
+
+
+@law
+async def test_numbers_that_break_the_next_part_are_not_that_parts_fault() -> None:
+    """Else a head could have every honest tail ejected."""
+    async with trio(2) as one:
+        one.parts[one.head.node].is_huge = True
+        asked = asyncio.create_task(one.infer(60_000))
+        async with asyncio.timeout(60):
+            while not all(one.parts[tail.node].ran for tail in one.tails):
+                await asyncio.sleep(0.01)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        assert wrongs(one) == []
+
+
+@law
+async def test_a_tail_whose_answer_is_none_where_anothers_is_some_is_named() -> None:
+    async with trio(2) as one:
+        tails = {tail.node: one.parts[tail.node] for tail in one.tails}
+        for node, part in tails.items():
+            part.steps = lambda lane, inputs, part=part, node=node: lies(lane, inputs, part, node)  # type: ignore[method-assign]
+        liars: list[Any] = []
+
+        def lies(lane: str, inputs: Any, part: Any, node: Any) -> Any:
+            liars[:] = liars or [node]  # Whoever is asked first.
+            part.spoils = node == liars[0]
+            return type(part).steps(part, lane, inputs)
+
+        assert (await one.infer())[0]
+        assert set(wrongs(one)) == {liars[0].hex()}
 
 
 @law

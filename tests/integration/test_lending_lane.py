@@ -154,7 +154,7 @@ async def test_a_port_where_nobody_speaks_is_knocked_at_once() -> None:
     fetcher = Fetcher(MIB)
     try:
         async with stranger() as (port, knocks):
-            with pytest.raises(OipError, match="do not come"):
+            with pytest.raises(OipError, match="cannot be reached"):
                 async with fetcher.visit("127.0.0.1", Place(port, bytes(32), bytes(16), 10, bytes(32))) as visit:
                     await visit.fetch()
             assert knocks == [1]

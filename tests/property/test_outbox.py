@@ -9,14 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from swarmd.worker import outbox
+from swarmd.worker.elsewhere import Keeps
 from swarmd.worker.for_others import ForOthers
-from swarmd.worker.lent import KEY_BYTES, Place, token_of
+from swarmd.worker.lent import BORROWER, KEY_BYTES, Place, token_of
 from swarmd.worker.oip import OipError
 from swarmd.worker.outbox import (
     EACH_MAX,
     EACH_MAX_BYTES,
     KEEP_MAX_NS,
     READERS_MAX,
+    SAFE_MAX,
     TOTAL_MAX,
     TOTAL_MAX_BYTES,
     Outbox,
@@ -155,6 +157,76 @@ def test_law_all_borrowers_together_are_bounded() -> None:
             box.keep(f"b{borrower}", key_of(number), b"z", 9 * S, S)
     assert len(box._kept) == TOTAL_MAX
     assert outbox.TOTAL_MAX_BYTES >= 4 * EACH_MAX_BYTES, "no borrower has it all"
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("ask"), st.sampled_from([1, 3, 9]), st.integers(0, 12)),
+            st.tuples(st.just("others"), st.integers(0, 8), st.integers(1, 40)),
+            st.tuples(st.just("read"), st.integers(0, 60), st.integers(0, 4)),
+            st.tuples(st.just("wait"), st.integers(0, 6), st.just(0)),
+        ),
+        min_size=1,
+        max_size=120,
+    )
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_law_what_a_borrower_is_owed_an_honest_lender_has(steps: list[Any]) -> None:
+    """Whatever others keep there and whoever came first: else an honest lender would be found wrong."""
+    box, keeps, now_ns, numbers = Outbox(CHUNK), Keeps(), 100 * S, 0
+    mine: dict[bytes, Any] = {}
+    for kind, one, two in steps:
+        match kind:
+            case "ask":
+                numbers += 1
+                key, until_ns = key_of(numbers), now_ns + two * S
+                standing = keeps.begin(one * len(MIB), until_ns, now_ns)
+                if box.keep("me", key, MIB * one, until_ns, now_ns):
+                    keeps.end(standing, now_ns)
+                    mine[key] = SimpleNamespace(asked_ns=now_ns, until_ns=min(until_ns, now_ns + KEEP_MAX_NS))
+            case "others":
+                for _ in range(two):
+                    numbers += 1
+                    box.keep(f"b{one}", key_of(numbers), MIB, now_ns + 9 * S, now_ns)
+            case "read" if mine:
+                key = list(mine)[one % len(mine)]
+                whole(box, key, WHO[two], b"c", now_ns)
+            case _:
+                now_ns += one * S
+        for key in [key for key, far in mine.items() if keeps.is_owed(far, now_ns)][-2:]:
+            assert key in box._kept, "it is owed, and gone"
+    for key in [key for key, far in mine.items() if keeps.is_owed(far, now_ns)]:
+        assert whole(box, key, BORROWER, b"mine", now_ns), "it is owed, and the borrower may not read it"
+
+
+def test_law_a_full_house_costs_nobody_what_is_owed_to_it() -> None:
+    """Neither others' tensors nor those who came first keep a borrower from the little that it has there."""
+    box, keeps = Outbox(CHUNK), Keeps()
+    keeps.end(keeps.begin(len(MIB), 9 * S, S), S)
+    assert box.keep("me", key_of(1), MIB, 9 * S, S)
+    for who in WHO:
+        whole(box, key_of(1), who, who, S)
+    for number in range(2, 99):
+        box.keep(f"b{number % 6}", key_of(number), MIB, 9 * S, S)
+    assert box.held_bytes == TOTAL_MAX_BYTES
+    keeps.begin(len(MIB), 9 * S, S)
+    assert not box.keep("me", key_of(100), MIB, 9 * S, S)
+    assert keeps.is_owed(SimpleNamespace(asked_ns=S, until_ns=9 * S), S)  # type: ignore[arg-type]
+    assert whole(box, key_of(1), BORROWER, b"mine", S), "it is owed, and gone"
+
+
+def test_what_is_little_is_owed_until_its_time_and_what_is_much_is_not() -> None:
+    keeps, far = Keeps(), SimpleNamespace(asked_ns=2, until_ns=9 * S)
+    for at in range(SAFE_MAX - 1):
+        keeps.end(keeps.begin(1, 60 * S, 1 + at), 1 + at)
+    assert keeps.is_owed(far, 8 * S)  # type: ignore[arg-type]
+    assert not keeps.is_owed(far, 9 * S)  # type: ignore[arg-type]
+    keeps.begin(1, 60 * S, 3)
+    assert not keeps.is_owed(far, 8 * S)  # type: ignore[arg-type]
+    later = SimpleNamespace(asked_ns=40 * S, until_ns=50 * S)
+    keeps.begin(1, 50 * S, 40 * S)
+    assert keeps.is_owed(later, 41 * S), "what was much is over"  # type: ignore[arg-type]
 
 
 def test_who_keeps_it_itself_takes_it_with_the_size_that_a_ticket_paid_for() -> None:

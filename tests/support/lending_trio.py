@@ -67,6 +67,8 @@ class Part(Held):
         self.ran = 0
         self.spoils = False
         """Its first number is none."""
+        self.is_huge = False
+        """Its numbers are some, and their sum is none."""
 
     def inputs(self, lane: str) -> tuple[Port, ...]:
         return (Port(self.takes, (-1, NUMBERS), np.dtype(np.float32)),)
@@ -82,10 +84,13 @@ class Part(Held):
         yield None
         if self.gives == "cut":
             made = np.asarray(items + np.float32(1), np.float32)
-            if self.spoils:
-                made[0, 0] = np.nan
+            if self.is_huge:
+                made[:] = 3e38
         else:
-            made = np.asarray([[one.sum(dtype=np.float64), one[0]] for one in items], np.float32)
+            with np.errstate(over="ignore"):
+                made = np.asarray([[one.sum(dtype=np.float64), one[0]] for one in items], np.float32)
+        if self.spoils:
+            made[0, 0] = np.nan
         yield {self.gives: made}
 
 

@@ -310,7 +310,7 @@ def test_the_brain_passes_on_both_ways() -> None:
     assert commands.pop() == requests.Stock((requests.Held(bytes.fromhex(DIGEST), 7),), 9, 700)
     one.take(words.Borrow(3, DIGEST, b"data", 1, 500))
     one.carry_out(requests.Settle(commands.pop().number, b"out", b"\1", bytes(32), False))  # type: ignore[arg-type]
-    assert said.pop() == words.Borrowed(3, b"out", "01", digest="00" * 32)
+    assert said.pop() == words.Borrowed(3, b"out", "01", digest="00" * 32, node="01")
     one.carry_out(INFER_ORDER)
     assert (said[-1].job, said[-1].is_own) == (5, True)
     one.take(words.Ran(5, b"out"))

@@ -163,7 +163,7 @@ class Borrower:
         need = Need(
             ask.number, ask.digest, ask.units, _size_bytes(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns,
-            ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
+            ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check, ask.but,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
 

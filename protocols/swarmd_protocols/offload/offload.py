@@ -183,6 +183,9 @@ class Offload:
                 return self._borrower.on_ran(job, data, now_ns) or self._lender.on_ran(job, data)
             case requests.Judged():
                 return self._borrower.on_judged(request, now_ns)
+            case requests.Withheld(lender):
+                self.ledger.note("withheld", lender)
+                return []
             case requests.Doubt(lender):
                 return self._borrower.on_doubt(lender, now_ns)
             case requests.Abandon(number):

@@ -103,6 +103,8 @@ class Need:
     """This lender or none: who asks has placed it (`stealing.py`)."""
     may_check: bool = False
     """Answers can be held against an own model that is not to answer itself; with `local_ns` they can be anyway."""
+    but: tuple[NodeId, ...] = ()
+    """Not these lenders."""
 
 
 class Times:
@@ -169,6 +171,7 @@ def feasible(
             offer.is_reachable
             and (need.only is None or offer.node == need.only)
             and offer.node not in barred
+            and offer.node not in need.but
             and offer.is_fresh(now_ns)
             and offer.of(need) is not None
             and need.size_bytes <= offer.request_bytes_max

@@ -7,6 +7,7 @@
  driver ── Ran ────────────────▶ offload      what came of it
  driver ◀────────────── Drop ── offload      nobody waits for it any more
  driver ── Judged ─────────────▶ offload      a borrowed answer was held against the own model
+ driver ── Withheld ───────────▶ offload      a lender keeps a tensor and is silent about it
  driver ── Doubt ──────────────▶ offload      the connection to a lender has broken
  driver ── Abandon ────────────▶ offload      the program has gone ──▶ Settle, without an answer
 ```
@@ -77,6 +78,8 @@ class Borrow(msgspec.Struct, frozen=True):
     empty: all are told the same."""
     lane_at: int = 0
     """Where in `data` the token stands."""
+    but: tuple[NodeId, ...] = ()
+    """Lenders that are not to answer: what they said of the same input is in doubt."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -93,6 +96,12 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
     is_right: bool
 
 
+class Withheld(msgspec.Struct, frozen=True, gc=False):
+    """A lender keeps a tensor, was reached, and is silent about it. It is written down; a frozen process is no liar."""
+
+    lender: NodeId
+
+
 class Doubt(msgspec.Struct, frozen=True, gc=False):
     """The connection to a lender has broken: what waits for it is asked of another at once. No word against it."""
 
@@ -105,7 +114,7 @@ class Abandon(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-Command: TypeAlias = Stock | Borrow | Ran | Judged | Doubt | Abandon
+Command: TypeAlias = Stock | Borrow | Ran | Judged | Withheld | Doubt | Abandon
 
 
 class Infer(msgspec.Struct, frozen=True):
