@@ -86,7 +86,7 @@ class GossipSection:
     mesh: str = option(
         "auto",
         "One swarm over several radio hops: auto (as soon as nodes find that they do not all hear each other), on (the "
-        "same, and swarms that were never told of each other meet by beacons), or off; `off` on all nodes or on none.",
+        "same, one member's word is enough, and each casts its own beacons), or off; `off` on all nodes or on none.",
         choices=("auto", "on", "off"),
     )
 

@@ -1,13 +1,15 @@
 """A stranger in range is greeted in a crowd too, and while somebody casts beacons under invented names."""
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swarmd_protocols.ids import Address
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.core import Scheduler
 from swarmd_protocols.swim.mesh import near as module
 from swarmd_protocols.swim.mesh.near import Near
 from swarmd_protocols.swim.messages import Beacon
@@ -16,11 +18,22 @@ from tests.support.mutants import Mutant, assert_found, each_law, each_mutant
 MS, S = 1_000_000, 1_000_000_000
 
 
+class Newcomer:
+    """A member that a node's neighbours have told it of."""
+
+    incarnation = 1 << 40
+    where = 0
+    status = 0
+
+
 class World:
     """A node that others are near to, and whom it greets."""
 
-    def __init__(self) -> None:
+    def __init__(self, mesh: Literal["auto", "on"] = "on") -> None:
         self.now_ns = 10 * S
+        self.config = SwimConfig(mesh=mesh)
+        self.scheduler = Scheduler()
+        self.rng = random.Random(1)
         self.greeted: list[Address] = []
         self.port = self
         self.own = self
@@ -36,6 +49,11 @@ class World:
 
     def hear(self, node: bytes) -> None:
         self.near.on_beacon(Beacon(node, 1 << 40), node.hex())
+
+    def run(self, seconds: float) -> None:
+        """Time passes."""
+        self.now_ns += int(seconds * S)
+        self.scheduler.run(self.now_ns)
 
 
 @given(st.integers(2, 200))
@@ -61,6 +79,34 @@ def law_invented_names_hide_nobody(per_s: int, seed: int) -> None:
     assert len(world.near._strangers) <= module._STRANGERS_MAX
 
 
+@given(st.integers(0, 30), st.integers(0, 99))
+def law_of_whom_one_beacon_was_heard_is_greeted(per_s: int, seed: int) -> None:
+    """With `auto` its next may be two minutes away: whoever is still a stranger 4 s later has been greeted, in a rain
+    of invented names too as long as there is room, and nobody who has become a member by then."""
+    world, rng = World("auto"), random.Random(seed)
+    stranger, newcomer = b"s" * 16, b"n" * 16
+    world.hear(stranger)
+    world.hear(newcomer)
+    world.by_node[newcomer] = Newcomer()
+    for _ in range(10 * 4):
+        if per_s and rng.random() < per_s / 10:
+            world.hear(rng.randbytes(16))
+        world.run(0.1)
+    world.run(0.1)
+    assert world.greeted.count(stranger.hex()) == 1 or per_s
+    assert stranger.hex() in world.greeted or len(world.greeted) >= 4
+    assert newcomer.hex() not in world.greeted
+    assert len(world.greeted) <= 4 + 2 * 5
+
+
+def one_beacon_is_not_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "_greet", lambda self, heard: None)
+
+
+def who_is_known_by_then_is_greeted_too(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "_greet", lambda self, heard: self.core.port.hello(heard[1], True))
+
+
 def the_longest_known_goes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "_STRANGER_KEPT_NS", 0)
 
@@ -68,6 +114,8 @@ def the_longest_known_goes(patch: pytest.MonkeyPatch) -> None:
 PAIRS = [
     (law_of_a_crowd_that_shows_itself_now_and_then_some_are_greeted, the_longest_known_goes),
     (law_invented_names_hide_nobody, the_longest_known_goes),
+    (law_of_whom_one_beacon_was_heard_is_greeted, one_beacon_is_not_enough),
+    (law_of_whom_one_beacon_was_heard_is_greeted, who_is_known_by_then_is_greeted_too),
 ]
 
 

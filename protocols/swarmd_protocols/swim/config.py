@@ -67,9 +67,9 @@ class SwimConfig(msgspec.Struct, frozen=True):
     """Up to so many members, everybody knows everybody; above, a node keeps a few neighbours (`overlay.py`)."""
     mesh: Literal["off", "auto", "on"] = "off"
     """Whether the view becomes a mesh where the node finds that one radio reaches a part of the swarm only (`mesh/`):
-    `off`, never; `auto`, then, by two words of others, and no word of it is said before; `on`, by one word too, and a
-    full view casts a beacon now and then, so that swarms meet that have never heard of each other. Where one node has
-    it off, nobody is reached through it."""
+    `off`, never; `auto`, then, by two words of others; `on`, by one word too. Before that, with either, one casts a
+    beacon now and then, so that swarms meet that have never heard of each other; with `auto` one for all around. Where
+    one node has it off, nobody is reached through it."""
     casts: bool = False
     """Whether the transport reaches whoever listens with one frame."""
     active_view: int = 6

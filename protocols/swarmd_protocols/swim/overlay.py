@@ -44,7 +44,11 @@ from swarmd_protocols.swim.view import View
 _JOURNAL = b"swim/partial"
 """Size of the swarm; there while the view is partial."""
 _SHOWN_EVERY = 10
-"""Of so many seconds a node casts a beacon in one, while its view is no mesh: 8 bytes a second."""
+"""Of so many seconds a node casts a beacon in one where `mesh` is `on`, while its view is no mesh: 8 bytes a second.
+Where it is `auto`, after so many without one of a member's, in one of so many, at random: one speaks for all around."""
+_SHOWN_AGAIN_NS = 120_000_000_000
+"""Whoever has cast none for so long, nanoseconds, does so whatever it hears: another may reach farther to that side,
+and a beacon that was recorded and is played again silences nobody for good. A hundred in one hall: one a second."""
 _ALONE_NS = 3_000_000_000
 """Who has heard nobody for so long, nanoseconds, casts one a second: it may be flying past somebody."""
 _TICK_NS = 500_000_000
@@ -82,21 +86,40 @@ class Overlay:
         self._relieving = False
         self._seconds = 0
         """Since this node began."""
+        self._shown_ns = 0
+        """When it cast its last beacon as a full view; at first, when it began."""
 
     def start(self) -> None:
         """The node begins: where views may be a mesh, it shows itself to strangers in range."""
-        if self.core.config.mesh == "on" and self.core.config.casts:
+        core = self.core
+        self._shown_ns = core.now_ns
+        if core.config.casts and core.config.mesh == "on":
             self._show(None)
+        elif core.config.casts and core.config.mesh == "auto":
+            core.scheduler.at(core.now_ns + _ALONE_NS, self._show)
 
     def _show(self, _: object) -> None:
         """Cast a beacon now and then: two swarms in reach that have never met learn of each other by nothing else."""
         core = self.core
         if core.own.left:
             return
-        is_due = self._seconds % _SHOWN_EVERY == _SHOWN_EVERY - 1 or core.now_ns - core.heard_ns > _ALONE_NS
-        is_due = is_due and core.view is self.full_view
-        core.scheduler.at(self.near.say() if is_due else core.now_ns + BEACON_NS, self._show)
+        if core.view is self.full_view and self._is_due():
+            self._shown_ns = core.now_ns
+            core.scheduler.at(self.near.say(), self._show)
+        else:
+            core.scheduler.at(core.now_ns + BEACON_NS, self._show)
         self._seconds += 1
+
+    def _is_due(self) -> bool:
+        """Whether a full view casts a beacon now: it hears nobody, or nobody else has shown the swarm for a while."""
+        core = self.core
+        if core.now_ns - core.heard_ns > _ALONE_NS:
+            return True
+        if core.config.mesh == "on":
+            return self._seconds % _SHOWN_EVERY == _SHOWN_EVERY - 1
+        shown_ns = max(self._shown_ns, self.near.member_ns)
+        is_quiet = core.now_ns - shown_ns >= _SHOWN_EVERY * BEACON_NS
+        return (is_quiet or core.now_ns - self._shown_ns >= _SHOWN_AGAIN_NS) and core.rng.random() < 1 / _SHOWN_EVERY
 
     def grown(self) -> None:
         """One more member is reachable: are they too many for this view?"""

@@ -72,6 +72,12 @@ _ALL_HEARD_NS = 30 * _S
 """Everybody has to hear everybody for so long before the view becomes full again, nanoseconds."""
 
 
+def all_say_so(core: Core, reports: NearReports) -> bool:
+    """Whether each member that lives says that it hears all. Who is alone hears nobody: it may be between two parts."""
+    others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
+    return bool(others) and all(member.node in reports.hears_all for member in others)
+
+
 class MeshView(FullView):
     """See the module. What a full view answers holds here where nothing else is said."""
 
@@ -140,11 +146,7 @@ class MeshView(FullView):
             return
         core.scheduler.at(self.near.say(), self._beacon, life)
         self._ask_for_proof()
-        if not self._hears_all() or any(
-            member.node not in self.reports.hears_all
-            for member in core.table.by_node.values()
-            if member.state in REACHABLE
-        ):
+        if not self._hears_all() or not all_say_so(core, self.reports):
             self._all_heard_ns = core.now_ns
         self.reports.soon(lost=False)
         for member in core.table.by_node.values():

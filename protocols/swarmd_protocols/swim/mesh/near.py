@@ -30,6 +30,9 @@ node send no more than that; who moves at 15 m/s comes near one or two a second.
 _STRANGE_NS, _STRANGERS_MAX = 2 * _S, 64
 """Who is unknown so long after its first beacon, nanoseconds, is a stranger, and so many of them are remembered: a
 newcomer that its seeds admit is no stranger by then, and thirty that hear it do not all greet it at once."""
+_GREETED_WITHIN_NS = 2 * _S
+"""With `auto` it is greeted without a second beacon, which may be two minutes away, within so long after that,
+nanoseconds, at random: the first greeting makes it known to whoever else has heard it."""
 _STRANGER_KEPT_NS = 15 * _S
 """A stranger keeps its place so long, nanoseconds, longer than the gap between two beacons of a full view (10 s): were
 it the next one's at once, a crowd, or somebody who invents names, would keep everybody a newcomer for ever."""
@@ -53,6 +56,8 @@ class Near:
         self._beacons: dict[bytes, int] = {}
         """When a beacon of each member was heard last."""
         self._heard_ns = -(2**62)
+        self.member_ns = -(2**62)
+        """When a beacon of a member that is reachable was heard last."""
         self._asked: dict[bytes, tuple[int, int]] = {}
         """Who was asked because of a beacon and has not answered: when, and how long it is not asked again."""
         self._asks = TokenBucket(ASKS_PER_S, 2 * ASKS_PER_S)
@@ -84,14 +89,34 @@ class Near:
         """Somebody is in reach: a stranger is greeted. The member, where it is known in this life and not near."""
         core = self.core
         self._heard_ns = core.now_ns
-        member = core.table.by_node.get(message.node)
-        if member is None or message.incarnation >> BOOT_SHIFT > member.incarnation >> BOOT_SHIFT:
-            if message.node != core.own.node and self.may_greet(message.node):
+        member = self._member(message)
+        if member is None:
+            if message.node == core.own.node:
+                return None
+            is_new = message.node not in self._strangers
+            if self.may_greet(message.node):
                 core.port.hello(source, True)
+            elif is_new and message.node in self._strangers and core.config.mesh == "auto":
+                after_ns = _STRANGE_NS + int(core.rng.random() * _GREETED_WITHIN_NS)
+                core.scheduler.at(core.now_ns + after_ns, self._greet, (message, source))
             return None
         self._strangers.pop(message.node, None)
         self._beacons[message.node] = core.now_ns
+        if member.where >= 0:
+            self.member_ns = core.now_ns
         return member if member.where < 0 and member.status != STATUS_LEFT else None
+
+    def _member(self, message: Beacon) -> Member | None:
+        """Whose beacon it is, where it is known in this life."""
+        member = self.core.table.by_node.get(message.node)
+        is_known = member is not None and message.incarnation >> BOOT_SHIFT <= member.incarnation >> BOOT_SHIFT
+        return member if is_known else None
+
+    def _greet(self, heard: tuple[Beacon, Address]) -> None:
+        """A stranger was heard a while ago: if it still is one, and others are few, it is greeted."""
+        message, source = heard
+        if self._member(message) is None and self._greetings.take(self.core.now_ns):
+            self.core.port.hello(source, True)
 
     def may_greet(self, node: bytes) -> bool:
         """Whether a stranger is greeted because of a beacon: it stays one, or nobody is near, and others are few."""
