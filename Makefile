@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model lock clean contact-sheet bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -81,8 +81,8 @@ coverage: setup .venv/.coverage  ## lines and branches that the rules and laws r
 	touch $@
 
 test-train: .venv-train/.done  ## the tests of training, in its environment (PyTorch)
-	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default $(TRAIN_TESTS) $(ARGS)
-TRAIN_TESTS := tests/unit/test_recipe_net.py tests/unit/test_recipe_second.py tests/unit/test_recipe_short.py
+	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest --noconftest -W default $(TRAIN_TESTS) $(ARGS)
+TRAIN_TESTS := tests/unit/test_recipe_net.py tests/unit/test_recipe_second.py tests/unit/test_recipe_short.py tests/unit/test_recipe_search_trains.py
 
 test-fast: setup  ## rules and laws only (some 90 CPU seconds, on all cores): at each save
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow" tests/unit tests/property $(ARGS)
@@ -100,7 +100,7 @@ fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs 
 
 test-long: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
 	SWARMD_DEVICELAB=1 SWARMD_IMAGE=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 RELEASE_SOAK=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
-	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default tests/unit/test_recipe_short.py
+	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest --noconftest -W default tests/unit/test_recipe_short.py
 
 # A revision that somebody names must be there: looked at before anything is set up.
 from-is-here:
@@ -240,6 +240,13 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 
 model: .venv-train/.done  ## train the zoo from nothing (ARGS="--profile short" for a quick pass)
 	PYTHONPATH=models:recipes .venv-train/bin/python -m swarmd_recipes $(ARGS)
+
+PLAN ?= slow-core
+search-grid: .venv-train/.done  ## untrained bundles of every shape of a search (PLAN=slow-core), for a device's latency table
+	PYTHONPATH=models:recipes .venv-train/bin/python -W ignore -m swarmd_recipes.latency export $(PLAN) $(ARGS)
+
+search: .venv-train/.done  ## the architecture for a device class (PLAN=slow-core ARGS="--crops FILE.npz"); goes on where it was stopped
+	PYTHONPATH=models:recipes .venv-train/bin/python -W ignore -m swarmd_recipes.search $(PLAN) $(ARGS)
 
 clean:  ## remove what was built, not the environments
 	rm -rf out dist build .mypy_cache .ruff_cache .pytest_cache

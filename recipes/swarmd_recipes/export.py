@@ -89,6 +89,7 @@ def convert(
     held_out: Pixels,
     work: Path,
     with_onnx: bool = True,
+    with_float: bool = True,
 ) -> Exported:
     """Convert and quantise any of the project's nets: one grey picture in, one or two tensors out.
 
@@ -103,6 +104,8 @@ def convert(
         held_out: Shape (m, H, W): others, on which INT8 is compared with float.
         work: Where the files go.
         with_onnx: Also write the QDQ ONNX (needs onnxruntime).
+        with_float: Convert the net as it was trained, too, and hold the converter to it; without, the rounded net's
+            float file stands in its place, at half the time: for nets that are judged and thrown away.
 
     Returns:
         The files and the agreement of INT8 with float.
@@ -117,19 +120,20 @@ def convert(
     net.to(memory_format=torch.contiguous_format)  # The converter takes some channels-last weights for one another.
     seen = torch.from_numpy(_real(frames[:_ROUNDING_FRAMES]))
     rounded = round_weights(equalised(net, private_channels(net), seen), seen)
-    float_path, int8_path = work / f"{name}.float.tflite", work / f"{name}.tflite"
+    grid_path, int8_path = work / f"{name}.grid.tflite", work / f"{name}.tflite"
+    float_path = work / f"{name}.float.tflite" if with_float else grid_path
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _to_tflite(net, frames.shape[1:], float_path)
-        grid_path = work / f"{name}.grid.tflite"
-        _to_tflite(rounded, frames.shape[1:], grid_path)
-        _to_int8(grid_path, int8_path, frames)
+        if with_float:
+            to_tflite(net, frames.shape[1:], float_path)
+        to_tflite(rounded, frames.shape[1:], grid_path)
+        to_int8(grid_path, int8_path, frames)
         onnx_path = _to_qdq_onnx(rounded, name, outputs, frames, work) if with_onnx else None
     with torch.no_grad():
         said = [net(torch.from_numpy(_real(f[None]))) for f in held_out]
     wanted = [[y[0].numpy() for y in (s if isinstance(s, tuple) else (s,))] for s in said]
-    same = _agreement(wanted, float_path, held_out, outputs)
-    if min(decibel for decibel, _ in same.values()) < _SAME_DB:
+    same = _agreement(wanted, float_path, held_out, outputs) if with_float else {}
+    if any(decibel < _SAME_DB for decibel, _ in same.values()):
         raise ArtefactError(f"{float_path} does not compute what the net does: {same}")
     found = _agreement(wanted, int8_path, held_out, outputs)
     sqnr, correlation = {name: pair[0] for name, pair in found.items()}, {name: pair[1] for name, pair in found.items()}
@@ -155,7 +159,8 @@ def _real(frames: Pixels) -> npt.NDArray[np.float32]:
     return np.asarray(frames[:, None].astype(np.float32) / np.float32(255.0))
 
 
-def _to_tflite(net: Any, size: tuple[int, ...], path: Path) -> None:
+def to_tflite(net: Any, size: tuple[int, ...], path: Path) -> None:
+    """Write a net, in eval mode with its normalisations folded, as a float LiteRT file of (rows, columns)."""
     import litert_torch
     import torch
 
@@ -163,7 +168,8 @@ def _to_tflite(net: Any, size: tuple[int, ...], path: Path) -> None:
     litert_torch.convert(nhwc, (torch.rand(1, *size, 1),)).export(str(path))
 
 
-def _to_int8(float_path: Path, int8_path: Path, frames: Pixels) -> None:
+def to_int8(float_path: Path, int8_path: Path, frames: Pixels) -> None:
+    """Quantise a float LiteRT file, its ranges from `frames` (n, H, W); raises `ArtefactError` for another input."""
     from ai_edge_litert.interpreter import Interpreter
     from ai_edge_quantizer import quantizer
     from ai_edge_quantizer import recipe as quantizer_recipe

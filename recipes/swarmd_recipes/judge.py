@@ -40,7 +40,8 @@ class JudgeOptions:
     """The `[second]` table of a recipe."""
 
     take_from: str = ""
-    """Another recipe, made before in the same work directory, whose second stage serves here too."""
+    """Another recipe, made before in the same work directory, whose second stage serves here too; or a bundle of the
+    zoo, such as "zoo:small-320", whose second stage is taken as it is committed."""
     width: int = 48
     height: int = 24
     margin: float = 0.08

@@ -125,6 +125,8 @@ def _second(
     options = recipe.second
     if options is None:
         return None
+    if options.take_from.startswith("zoo:"):
+        return committed_second(options.take_from)
     owner = options.take_from or recipe.name
     work, name = paths.work / owner, f"{owner}.second"
     note = work / f"{name}.json"
@@ -141,6 +143,35 @@ def _second(
         note.write_text(json.dumps(about | {"margin": options.margin, "size": [options.width, options.height]}))
     about = json.loads(note.read_text())
     return SecondFiles(name, _files(work, name, about), about["margin"], tuple(about["size"]), about["macs"])
+
+
+def committed_second(bundle_name: str) -> Any:
+    """The second stage of a bundle of the zoo, as it is committed there: nothing has to be made before.
+
+    Args:
+        bundle_name: Such as "zoo:small-320".
+
+    Returns:
+        Its `SecondFiles`.
+
+    Raises:
+        ArtefactError: That bundle has no second stage, or does not say how well it was made.
+    """
+    from swarmd_recipes.export import Exported, SecondFiles
+
+    bundle = load_bundle(bundle_name)
+    said, rule = bundle.provenance, bundle.second
+    try:
+        made = said["recipe"]["second"]
+        float_path = bundle.model_path.parent / Path(said["second_float_file"]).name
+        sqnr_db, macs = {"logits": float(said["sqnr_db"]["second"])}, float(said["million_macs"]["second"])
+        size = (int(made["width"]), int(made["height"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{bundle_name} does not say how its second stage was made ({error!r})") from error
+    if rule is None or not float_path.is_file():
+        raise ArtefactError(f"{bundle_name} has no second stage that another recipe could take")
+    exported = Exported(float_path, rule.path, rule.onnx_path, sqnr_db, {})
+    return SecondFiles(rule.path.stem, exported, rule.margin, size, macs / rule.flips)
 
 
 def finish(

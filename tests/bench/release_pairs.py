@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from swarmd_recipes.export import _to_int8, _to_tflite, sample_frames, with_ramp
+from swarmd_recipes.export import sample_frames, to_int8, to_tflite, with_ramp
 from swarmd_recipes.net import Detector, fold
 from swarmd_recipes.train import Frames, _step, load_recipe
 
@@ -58,8 +58,8 @@ def export(net: Detector, recipe, out: Path, frames) -> None:
     net = copy.deepcopy(net)
     fold(net)
     float_path = out.with_suffix(".float.tflite")
-    _to_tflite(net, frames.shape[1:], float_path)
-    _to_int8(float_path, out, frames)
+    to_tflite(net, frames.shape[1:], float_path)
+    to_int8(float_path, out, frames)
     float_path.unlink()
 
 
