@@ -1,11 +1,15 @@
 """Each checker sees the bug it is there for, and sees nothing in the same run without it."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
+from swarmd_protocols.state.clock import stamp_ms
+from swarmd_protocols.state.quota import RELAY_BURST_BYTES
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_sim.checkers import membership
+from swarmd_sim.checkers.base import RunContext
 from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
 from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.faults.faults import Fault
@@ -237,3 +241,74 @@ def test_a_revoked_node_that_is_all_between_two_sides_excuses_what_they_said_sin
         assert checker._is_cut_off(0, 12 * S)
         assert not checker._is_cut_off(0, 9 * S)
         assert not checker._is_cut_off(3, 30 * S)
+
+
+def ended() -> tuple[Simulation, StateChecker]:
+    short = {**BARE, "swarm.nodes": 5, "swarm.seconds": 30, "checks.settle_s": 12.0}
+    run = Simulation(load_scenario("fuzz", short), 1, Options(script=[]))
+    assert run.run().violations == []
+    return run, StateChecker(run.context)
+
+
+def test_what_lies_in_the_future_is_judged_by_the_clock_of_who_holds_it() -> None:
+    """At the moment when its time comes one counts it and another does not yet; before and after, all do alike."""
+    run, checker = ended()
+    everybody = range(len(run.hosts))
+    stores = [run.context.replica(host)._holdings for host in run.hosts]
+    newest = max((b for log in stores[0].store.logs.values() for b in log.facts.values()), key=lambda b: b.stamp)
+
+    def faults(early_ms: dict[int, int], usual_ms: int, hides: Collection[int]) -> list[str]:
+        for host, holdings in zip(run.hosts, stores, strict=True):
+            bound_ms = run.context.state_config.clock.drift_bound_ms
+            time_ms = stamp_ms(newest.stamp) - bound_ms - early_ms.get(host.index, usual_ms)
+            holdings.clock._offset_ns = time_ms * 1_000_000 - host.clock.local_ns(run.engine.now_ns)
+            holdings.deferred.clear()
+            if host.index in hides:
+                holdings.deferred[newest.digest] = newest
+        before = len(run.watch.violations)
+        checker._digests(run.hosts)
+        return [violation.text for violation in run.watch.violations[before:]]
+
+    assert faults({}, -300, []) == []
+    assert faults({}, -300, [0]) == [], "it looks again every half second"
+    assert faults({}, 50, everybody) == []
+    assert faults({0: 100}, -100, [0]) == [], "its clock is slower"
+    assert "n0 hides" in faults({}, -700, [0])[0]
+    assert "n0 hides" in faults({}, -700, everybody)[0], "also where all digests are equal"
+    assert "n1 counts" in faults({}, 50, [0, 2, 3, 4])[0]
+    assert "n0 counts" in faults({}, 50, [])[0], "also where all digests are equal"
+    assert "550 ms apart" in faults({0: 100}, -450, [0])[0]
+
+
+def test_a_flooders_log_is_owed_while_who_holds_it_may_send_no_more_and_only_as_long_as_some_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, checker = ended()
+    lacks, others = run.hosts[0], run.hosts[1:]
+    author = max(
+        (host.node_id for host in others),
+        key=lambda node: len(run.context.replica(lacks)._holdings.store.logs[node].facts),
+    )
+    monkeypatch.setattr(RunContext, "tainted_ids", lambda _: [author])
+    run.context.replica(lacks)._holdings.store.take_out(author)
+
+    def faults(quiet_s: int) -> list[str]:
+        checker._grown[lacks.index, author] = run.engine.now_ns - quiet_s * S, (1, (1, 0))
+        before = len(run.watch.violations)
+        checker._digests(run.hosts)
+        return [violation.text for violation in run.watch.violations[before:]]
+
+    assert "2 digests" in faults(5)[0], "nobody may send it no more"
+    holder = next(host for host in others if host.node_id != author)
+    replica = run.context.replica(holder)
+    relays, held_bytes = replica._intake.quotas.relays, replica._holdings.store.logs[author].size_bytes
+    local_ns = holder.clock.local_ns(run.engine.now_ns)
+    assert relays.may_send(author, held_bytes, local_ns)
+    relays.spend(author, RELAY_BURST_BYTES)
+    assert "2 digests" in faults(5)[0], "it was not asked for it"
+    assert relays.may_send(author, held_bytes, local_ns, lacks.node_id)
+    relays.spend(author, held_bytes, held_bytes, lacks.node_id)
+    assert faults(5) == []
+    assert "none came for 30 s" in faults(30)[0]
+    monkeypatch.setattr(RunContext, "linked", lambda _, a, b: lacks.index not in (a, b))
+    assert "2 digests" in faults(5)[0], "who cannot be asked excuses nothing"

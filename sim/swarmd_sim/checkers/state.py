@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.observations import LocalDetection, ObjectView
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.faults.faults import HOSTILE_KINDS, OFFICER_KINDS
@@ -25,6 +26,12 @@ RECOVERED_NS = 10_000_000_000
 NS_PER_S = 1_000_000_000
 PAYS_NS = 20 * NS_PER_S
 """A debtor resumes within seconds (`quota.AUTHOR_RESUME_BYTES`) and then compares with somebody each second."""
+LOOKED_AGAIN_MS = 600
+"""What lay in the future is looked at again every 500 ms, and an event may wait its turn."""
+PART_BYTES = 1_024
+"""Of an author one who may be sent no more than this gets one batch at most: it has 960 bytes."""
+ASKED_NS = 5 * 1_000_000_000
+"""Who lacks something compares each second; at 30 % loss one question in five seconds arrives, and more."""
 VITALS_PEERS = 8
 """Records are told and compared this many times less often in a swarm of this many times eight peers."""
 
@@ -77,42 +84,101 @@ class StateChecker(CheckerBase):
                 self._grown.setdefault((host.index, author), (now_ns, figures))
 
     def _digests(self, hosts: Sequence[Host]) -> None:
-        """Everybody holds the same.
+        """Everybody holds the same, and what it counts of it has its time by its own clock.
 
-        A log that its author made costly in other hands is read at its author's rate, minutes long where each node was
-        told another part of it: who has spent its author's account lately may still owe of it, but must have taken in
-        some of it within 20 s. All else is compared.
+        A log that its author made costly in other hands is read at its author's rate, and where several have sent the
+        same of it at the rate at which they pass it on, minutes long: who has spent one of these accounts lately may
+        still owe of it, but must have taken in some of it within 20 s. All else is compared.
         """
-        owed = {author for author in self.run.tainted_ids() if any(self._owes(host, author) for host in hosts)}
-        alike: dict[tuple[tuple[bytes, int], ...] | bytes, list[Host]] = {}
+        owed = {
+            author
+            for author in self.run.tainted_ids()
+            if any(self._owes(host, author) or self._is_kept_short(host, author, hosts) for host in hosts)
+        }
+        alike: dict[tuple[tuple[bytes, int], ...], list[Host]] = {}
         groups: dict[bytes, list[Host]] = {}
         for host in hosts:
             replica = self.run.replica(host)
-            digest = bytes(replica.views.digest())
-            groups.setdefault(digest, []).append(host)
-            alike.setdefault(_lasting_of(replica, owed) if owed else digest, []).append(host)
+            groups.setdefault(bytes(replica.views.digest()), []).append(host)
+            alike.setdefault(_lasting_of(replica, owed), []).append(host)
         if len(alike) > 1:
             sizes = sorted(((len(members), members[0].name) for members in alike.values()), reverse=True)
             self.run.watch.violate("state.diverged", f"{len(alike)} digests after quiet: {sizes[:5]}")
         for author in sorted(owed):
             self._pays(hosts, author)
+        self._future(hosts)
         for members in groups.values():
             views = {self._fingerprint(host): host for host in members}
             if len(views) > 1:
                 names = sorted(host.name for host in views.values())
                 self.run.watch.violate("state.view_differs", f"{names[:4]} have equal digests and unequal views")
 
+    def _future(self, hosts: Sequence[Host]) -> None:
+        """Who holds a batch counts it when its time has come by its own clock, and not before; clocks agree.
+
+        So equal batches make equal digests, but for the moment in which one node has looked and another has not yet.
+        """
+        bound_ms = self.run.state_config.clock.drift_bound_ms
+        counted: dict[bytes, dict[bool, list[int]]] = {}
+        for host in hosts:
+            holdings = self.run.replica(host)._holdings
+            if not holdings.clock.knows_time:
+                continue
+            physical_ms = holdings.clock.physical_ms(host.clock.local_ns(self.run.engine.now_ns))
+            for log in holdings.store.logs.values():
+                for batch in log.facts.values():
+                    early_ms = stamp_ms(batch.stamp) - bound_ms - physical_ms
+                    is_hidden = batch.digest in holdings.deferred
+                    counted.setdefault(batch.digest, {}).setdefault(is_hidden, []).append(physical_ms)
+                    if early_ms < -LOOKED_AGAIN_MS if is_hidden else early_ms > 0:
+                        text = f"{host.name} {'hides' if is_hidden else 'counts'} what is {early_ms} ms ahead of time"
+                        self.run.watch.violate("state.diverged", text)
+                        return
+        for clocks in counted.values():
+            times = [time for some in clocks.values() for time in some]
+            if len(clocks) > 1 and max(times) - min(times) > bound_ms:
+                text = f"clocks are {max(times) - min(times)} ms apart, and one counts what another does not"
+                self.run.watch.violate("state.diverged", text)
+                return
+
     def _owes(self, host: Host, author: NodeId) -> bool:
         quotas = self.run.replica(host)._intake.quotas
         return quotas.room(author, host.clock.local_ns(self.run.engine.now_ns)) is not None
 
+    def _is_kept_short(self, host: Host, author: NodeId, hosts: Sequence[Host]) -> bool:
+        """Whether a neighbour holds what a host lacks of an author, was asked for it, and may not send it just now."""
+        return any(
+            self._has_spent(other, author, host)
+            for other in self._beside(host, hosts)
+            if self._lacking(host, author, [other])
+        )
+
+    def _has_spent(self, holder: Host, author: NodeId, asker: Host) -> bool:
+        """Whether one has asked another within `ASKED_NS`, and had its copy and its share of the rate beyond."""
+        replica = self.run.replica(holder)
+        relays, log = replica._intake.quotas.relays, replica._holdings.store.logs[author]
+        left, share = relays._levels.get(author), relays._shares.get((author, asker.node_id))
+        if left is None or share is None:
+            return False
+        asked_ns = holder.clock.local_ns(self.run.engine.now_ns) - share.at_ns
+        is_low = left.level <= log.size_bytes * NS_PER_S and share.level < PART_BYTES * NS_PER_S
+        return bool(asked_ns < ASKED_NS and is_low)
+
+    def _beside(self, host: Host, hosts: Sequence[Host]) -> list[Host]:
+        """Of whom a host may have what it lacks: in a mesh those that it hears."""
+        return [other for other in hosts if other is not host and self.run.linked(host.index, other.index)]
+
+    def _lacking(self, host: Host, author: NodeId, others: Sequence[Host]) -> set[tuple[int, int]]:
+        """What a host lacks of an author's log and one of these holds."""
+        logs = [self.run.replica(other)._holdings.store.logs.get(author) for other in others]
+        dots = {dot for log in logs if log is not None for dot in log.facts}
+        own = self.run.replica(host)._holdings.store.logs.get(author)
+        return dots if own is None else {dot for dot in dots if dot >= own.base and dot not in own.facts}
+
     def _pays(self, hosts: Sequence[Host], author: NodeId) -> None:
-        """Who lacks some of an author's log that others hold takes it in, at whatever rate."""
-        logs = {host.index: self.run.replica(host)._holdings.store.logs.get(author) for host in hosts}
-        dots = {dot for log in logs.values() if log is not None for dot in log.facts}
+        """Who lacks some of an author's log that others beside it hold takes it in, at whatever rate."""
         for host in hosts:
-            log = logs[host.index]
-            lacking = dots if log is None else {dot for dot in dots if dot >= log.base and dot not in log.facts}
+            lacking = self._lacking(host, author, self._beside(host, hosts))
             since_ns = self._grown.get((host.index, author), (0, None))[0]
             quiet_ns = self.run.engine.now_ns - since_ns
             if lacking and quiet_ns > PAYS_NS:
@@ -263,5 +329,5 @@ def _covers(view: ObjectView, detection: LocalDetection) -> bool:
 def _lasting_of(replica: Any, but: Collection[bytes]) -> tuple[tuple[bytes, int], ...]:
     """What a node holds of each author but these; -1 stands for a proof."""
     store = replica._holdings.store
-    logs = [(bytes(origin), log.lasting) for origin, log in store.logs.items() if origin not in but]
+    logs = [(bytes(origin), log.lasting) for origin, log in store.logs.items() if log.lasting and origin not in but]
     return tuple(sorted([*logs, *((bytes(origin), -1) for origin in store.quarantined)]))
