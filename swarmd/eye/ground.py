@@ -18,8 +18,12 @@ def terrain_words(pose: "PoseSection") -> TerrainWords:
     return TerrainWords(pose.terrain, pose.terrain_sigma_m, pose.terrain_home, pose.terrain_unknown == "level")
 
 
-def open_terrain(words: TerrainWords) -> "Terrain | None":
+def open_terrain(words: TerrainWords, *, is_ahead: bool = False) -> "Terrain | None":
     """The height model that is named, or none.
+
+    Args:
+        words: What is said of it.
+        is_ahead: Frames do not wait for the file (`swarmd_models.geo.ahead`).
 
     Raises:
         SourceError: It cannot be used.
@@ -35,4 +39,4 @@ def open_terrain(words: TerrainWords) -> "Terrain | None":
         home = parse_home(words.home)
     except ValueError as error:
         raise SourceError(f"the home of the height model: {error}; give LAT,LON in degrees") from error
-    return Terrain.open(TerrainRule(words.path, words.sigma_m, home, words.level))
+    return Terrain.open(TerrainRule(words.path, words.sigma_m, home, words.level), is_ahead=is_ahead)

@@ -158,7 +158,7 @@ class EyeProcess:
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
         eye.set_boresight(config.camera.boresight_deg)
-        eye.set_terrain(open_terrain(config.camera.terrain))
+        eye.set_terrain(open_terrain(config.camera.terrain, is_ahead=True))
         load_ms = (time.perf_counter() - started) * 1e3
         if config.keep_frames:
             self._ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)

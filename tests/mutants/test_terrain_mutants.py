@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from swarmd_models.geo import geolocate, terrain
+from swarmd_models.geo import ahead, geolocate, terrain
 from tests.unit import test_eye_terrain as laws
+from tests.unit import test_terrain_ahead as reading
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -59,6 +60,29 @@ def the_last_meet_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terrain.Terrain, "_meet", mutated)
 
 
+def frames_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead.threading.Thread, "start", lambda thread: thread.run())
+    monkeypatch.setattr(reading, "PATIENCE_S", 0.01)
+
+
+def the_next_is_asked_for_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "AHEAD_M", 500.0)
+
+
+def all_that_is_wanted_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ahead.ReadAhead._start
+
+    def mutated(self, where, now_s):  # type: ignore[no-untyped-def]
+        start(self, where, now_s)
+        self._thread = None
+
+    monkeypatch.setattr(ahead.ReadAhead, "_start", mutated)
+
+
+def a_broken_file_is_read_with_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "RETRY_S", 0.0)
+
+
 def nees() -> None:
     laws.test_nees_within_its_bounds_on_drawn_terrain((0.3, -0.2))
 
@@ -76,6 +100,10 @@ def reasons() -> None:
         (laws.test_no_ridge_is_missed_and_the_first_counts, only_whole_steps_are_looked_at),
         (laws.test_no_ridge_is_missed_and_the_first_counts, the_last_meet_counts),
         (reasons, voids_are_filled),
+        (reading.LAWS["waits"], frames_wait),
+        (reading.LAWS["ahead"], the_next_is_asked_for_when_it_is_needed),
+        (reading.LAWS["one"], all_that_is_wanted_is_read_at_once),
+        (reading.LAWS["again"], a_broken_file_is_read_with_every_frame),
     ],
 )
 def test_a_mutant_is_found(law: Callable[[], None], mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:

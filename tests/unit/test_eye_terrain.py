@@ -146,7 +146,7 @@ def test_the_surface_is_followed_to_the_centimetre_in_every_cell() -> None:
     terrain = _terrain(
         lambda e, n: 300.0 + noise[np.rint(e / 10).astype(int) % 400, np.rint(n / 10).astype(int) % 400], step_m=10.0
     )
-    drawn = terrain._reader.heights  # type: ignore[attr-defined]
+    drawn = terrain._patches._reader.heights  # type: ignore[attr-defined]
     half = (drawn.shape[0] - 1) // 2
     found = 0
     for _ in range(40):

@@ -189,6 +189,8 @@ class GeoTiff:
         """
         try:
             import rasterio
+            import rasterio.vrt
+            import rasterio.warp  # Here, where nobody waits, and not while a frame does.
         except ImportError as error:
             raise SourceError(f"reading height model {path} needs rasterio; install swarmd[terrain]") from error
         self._rasterio = rasterio
@@ -313,11 +315,13 @@ def _narrowed(span: tuple[int, int], middle: int) -> tuple[int, int]:
     return max(span[0], middle - half), min(span[1], middle + half - 1)
 
 
-def is_near_middle(patch: Patch, latitude_deg: float, longitude_deg: float) -> bool:
-    """Whether rays from above a place end within a patch, or within what there is."""
+def is_near_middle(
+    patch: Patch, latitude_deg: float, longitude_deg: float, within_m: float = PATCH_REACH_M - MAX_RANGE_M
+) -> bool:
+    """Whether rays from above a place end within a patch, or within what there is; or it is nearer than that."""
     rows, columns = patch.heights_m.shape
     middle = (
         patch.south_deg + (rows - 1) / 2 * patch.step_deg[0],
         patch.west_deg + (columns - 1) / 2 * patch.step_deg[1],
     )
-    return math.hypot(*enu_m(latitude_deg, longitude_deg, middle)) < PATCH_REACH_M - MAX_RANGE_M
+    return math.hypot(*enu_m(latitude_deg, longitude_deg, middle)) < within_m

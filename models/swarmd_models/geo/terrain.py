@@ -7,7 +7,8 @@ Rules:
   number of cells.
 - The first meet counts: what lies behind a hill is not seen.
 - A ray that runs into a void or off the model before it meets ground has no place, with the reason counted; so has
-  everything while the height below the camera is not known. Who wants level ground there says so (`level`).
+  everything while the height below the camera is not known. Who wants level ground there says so (`level`). What has
+  not been read yet is as unknown as a void.
 - The camera's height is above the ground below it; with a `home`, above the ground there.
 """
 
@@ -20,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from swarmd_models.errors import SourceError
+from swarmd_models.geo.ahead import Patches, ReadAhead, ReadNow
+from swarmd_models.geo.apart import apart
 from swarmd_models.geo.geolocate import (
     LEVEL,
     MAX_RANGE_M,
@@ -32,9 +35,9 @@ from swarmd_models.geo.geolocate import (
 from swarmd_models.geo.heights import HeightReader, Patch, is_near_middle, open_heights
 from swarmd_models.types import Pose
 
-REASONS = ("horizon", "range", "grazing", "void", "outside")
+REASONS = ("horizon", "range", "grazing", "void", "outside", "unread")
 """Why a ray has no place: near or above the horizon; no ground in range; flatter to the ground there than 8 degrees;
-a void in the model, or its end, on the way or below the camera."""
+a void in the model, or its end, on the way or below the camera; heights there that have not been read yet."""
 _EDGE = 1e-9
 """Cells; a meet this little beyond the edge of a cell is on it."""
 
@@ -74,9 +77,11 @@ def parse_home(text: str) -> tuple[float, float] | None:
 class Terrain:
     """Ground by a height model; a `Ground` for rays."""
 
-    def __init__(self, reader: HeightReader, rule: TerrainRule) -> None:
-        """Read nothing yet."""
-        self._reader = reader
+    def __init__(self, reader: HeightReader | ReadAhead, rule: TerrainRule) -> None:
+        """Read nothing yet; by `ReadAhead` frames never wait for the file."""
+        self._patches: Patches = reader if isinstance(reader, ReadAhead) else ReadNow(reader)
+        self._is_short = False
+        """The patch reaches less far than rays from where the camera is; another one is being read."""
         self._rule = rule
         self._patch: Patch | None = None
         self._home_m: float | None = None
@@ -88,15 +93,20 @@ class Terrain:
         """By reason: rays that have no place, or level ground's."""
 
     @classmethod
-    def open(cls, rule: TerrainRule) -> "Terrain":
+    def open(cls, rule: TerrainRule, *, is_ahead: bool = False) -> "Terrain":
         """Look at the file, and read the height of `home`.
+
+        Args:
+            rule: Which file, and how it is trusted.
+            is_ahead: Read heights in a thread before they are needed.
 
         Raises:
             SourceError: The height model cannot be used, or does not know the home.
         """
-        terrain = cls(open_heights(Path(rule.path)), rule)
+        reader = open_heights(Path(rule.path))
+        terrain = cls(ReadAhead(apart(reader, Path(rule.path))) if is_ahead else reader, rule)
         if rule.home is not None:
-            height, why = _height(terrain._reader.patch(*rule.home), *rule.home)
+            height, why = _height(reader.patch(*rule.home), *rule.home)
             if why:
                 raise SourceError(f"height model {rule.path} does not know the height of home ({why})")
             terrain._home_m = height
@@ -108,13 +118,20 @@ class Terrain:
             return pose
         where = (pose.latitude_deg, pose.longitude_deg)
         try:
-            if self._patch is None or not is_near_middle(self._patch, *where):
-                self._patch = self._reader.patch(*where)
+            self._patch = self._patches.about(*where)
         except SourceError as error:
             self._patch, self._why, self._problem = None, "void", str(error)
             return pose
+        slow = self._patches.slow
+        self._problem = f"height model {self._rule.path} {slow}" if slow else ""
+        if self._patch is None:
+            self._why = "unread"
+            return pose
+        self._is_short = not is_near_middle(self._patch, *where)
         ground, self._why = _height(self._patch, *where)
-        self._problem = ""
+        if self._why == "outside" and self._is_short:
+            self._why = "unread"
+            return pose
         if self._why:
             self._problem = f"{where[0]:.4f}, {where[1]:.4f} is {_WORDS[self._why]} of height model {self._rule.path}"
             return pose
@@ -161,7 +178,7 @@ class Terrain:
         eye_m = pose.ground_m + pose.height_agl_m
         found = _first_meet(self._patch.heights_m, start, run, (eye_m, -ray[2]), MAX_RANGE_M / length)
         if isinstance(found, str):
-            return found
+            return "unread" if found == "outside" and self._is_short else found
         distance, (row_slope, column_slope) = found
         slope = row_slope * per_m[0], column_slope * per_m[1]
         _, (below_row, below_column) = _surface(self._patch.heights_m, *start)
@@ -172,7 +189,7 @@ class Terrain:
         return Meet(distance, slope, below, eye_m - distance * ray[2])
 
 
-_WORDS = {"outside": "outside", "void": "in a void"}
+_WORDS = {"outside": "outside", "void": "in a void", "unread": "in an unread part"}
 
 
 def _height(patch: Patch, latitude_deg: float, longitude_deg: float) -> tuple[float, str]:
