@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from swarmd_protocols.effects import UserEvent
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.event_claims import Claims
+from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from tests.support.mesh_net import MeshNet
 from tests.support.mutants import assert_found
@@ -86,8 +87,11 @@ def test_mutants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_found(lambda patch: patch.setattr(Baseline, "denied", lambda *_, **__: []), silenced, monkeypatch)
 
 
-def news_crosses_to_a_leaf(seed: int) -> None:
-    """A node begins between a leaf and others who all have what was said meanwhile, and say so before the leaf does."""
+def news_crosses_to_a_leaf(seed: int, *, later: bool = False) -> None:
+    """A node begins between a leaf and others who all have what was said meanwhile, and say so before the leaf does.
+
+    With `later`, it has delivered what the same member said next by then.
+    """
     others = [(one, other) for one in range(1, 6) for other in range(1, one)]
     net = MeshNet(6, [(0, 1), *others], seed)
     assert net.run_until(net.formed, 30) is not None
@@ -96,12 +100,29 @@ def news_crosses_to_a_leaf(seed: int) -> None:
     net.feed(3, UserEvent("said", b""))
     net.run(3)
     net.restart(1)
-    assert net.run_until(lambda: {index for _, index, _ in net.delivered()} == set(range(6)), 12) is not None
+    if later:
+        net.run(0.05)
+        net.feed(3, UserEvent("later", b""))
+    expected = {(name, index) for name in ("said", *["later"] * later) for index in range(6) if index != 1}
+    assert net.run_until(lambda: {(one.name, index) for _, index, one in net.delivered()} >= expected, 12) is not None
+    net.run(6)
+    told = [(one.name, index) for _, index, one in net.delivered()]
+    assert sorted(told) == sorted(set(told)), "once each"
+    assert (("later" if later else "said"), 1) in told
+    for hearer in range(6):
+        assert [name for name, index in told if index == hearer] in (["said"], ["later"], ["said", "later"]), "in order"
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_what_several_of_one_side_confirm_still_crosses_to_the_other(seed: int) -> None:
-    news_crosses_to_a_leaf(seed)
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 5, 6])
+def test_what_several_of_one_side_confirm_still_crosses_to_the_other(seed: int, later: bool) -> None:
+    news_crosses_to_a_leaf(seed, later=later)
+
+
+def test_a_mesh_in_which_what_came_since_ends_the_doubt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = partial(news_crosses_to_a_leaf, 1, later=True)
+    law()
+    assert_found(lambda patch: patch.setattr(EventLog, "reopen", lambda *_: None), law, monkeypatch)
 
 
 def test_a_mesh_in_which_the_first_confirmation_counts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

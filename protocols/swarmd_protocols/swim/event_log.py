@@ -112,6 +112,23 @@ class EventLog:
             self.delivered = max(self.delivered, sequence)
         self._keep(sequence, encoded)
 
+    def reopen(self, delivered: int, until_ns: int, now_ns: int, read: Callable[[bytes], tuple[str, bytes]]) -> None:
+        """Something behind this event was never held: what is kept beyond it comes after that, which is awaited.
+
+        Args:
+            delivered: The last event that counts as delivered.
+            until_ns: How long what is missing is awaited.
+            now_ns: The time.
+            read: Name and payload of an encoded event.
+        """
+        kept, self.kept, self._kept_bytes = self.kept, deque(), 0
+        self.delivered = delivered
+        for sequence, encoded in kept:
+            if sequence <= delivered:
+                self._keep(sequence, encoded)
+            else:
+                self.offer(sequence, *read(encoded), encoded, until_ns, now_ns)
+
     def next_until_ns(self) -> int:
         """Until when the earliest gap is awaited; there is one."""
         return self.pending[min(self.pending)].until_ns

@@ -42,6 +42,12 @@ _ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
 """After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
 
 
+def _read(encoded: bytes) -> tuple[str, bytes]:
+    """Name and payload of an event that is kept."""
+    body = decode_body(_EVENT_BODY, _KEPT.decode(encoded).body)
+    return body.name, body.payload
+
+
 def _is_cut_off(core: Core, origin: bytes) -> bool:
     """Whether an origin is gone without a word: those who hold what is missing may be gone with it, and return.
 
@@ -314,12 +320,20 @@ class UserEvents:
         core = self.core
         lowered = False
         for node, taken, delivered in denied:
-            log = self.logs.get(node)
-            held = log.kept[-1][0] if log is not None and log.kept else 0
-            if log is not None and log.delivered == taken and held < taken:
+            log, origin = self.logs.get(node), self._origin(node)
+            held = max((kept for kept, _ in log.kept if kept <= taken), default=0) if log is not None else 0
+            if log is None or log.delivered < taken or held == taken:
+                continue
+            if log.delivered == taken:
                 log.delivered = max(delivered, held)
-                self._ledger.mark(node, log)
-                lowered = True
+            elif core.view.weighs_links and origin is not None:
+                # What has come since was delivered, and is not again; it waits for what is still to be passed on.
+                log.reopen(max(delivered, held), self._patience_until_ns(), core.now_ns, _read)
+                self._await_gaps(origin, log)
+            else:
+                continue
+            self._ledger.mark(node, log)
+            lowered = True
         if lowered:
             core.counters["baselines_lowered"] += 1
             for member in core.table.sample(core.rng, _CORRECTED_AT):
