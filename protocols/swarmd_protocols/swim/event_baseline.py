@@ -1,9 +1,10 @@
-"""What one member told a node that starts of how far each origin was delivered, while others may still deny it. Pure.
+"""What members told a node that starts of how far each origin was delivered, while others may still deny it. Pure.
 
-A node that starts takes the first answer, so that what is said from then on reaches it at once. What one member says
-alone is not kept: where two others have delivered less, theirs counts; where another has delivered as much, it stays.
-In a mesh, who has delivered as much may be of the same side, and who has less may hear the other side only through
-this node: there one that has less is believed, whoever spoke before it.
+A node that starts asks whomever it meets, and begins where the higher of the first two answers says, so that nobody
+alone brings back what was said long ago. What one member says alone is not kept: where two others have delivered less,
+theirs counts; where another has delivered as much, it stays. In a mesh, who has delivered as much may be of the same
+side, and who has less may hear the other side only through this node: there one that has less is believed, whoever
+spoke before it.
 """
 
 from collections.abc import Mapping
@@ -16,13 +17,86 @@ _AGREE_MAX = 24
 _DENIALS = 2
 """So many members have to deny it, so that one stolen key brings back nothing old; in a swarm of three, or in a
 mesh, one."""
+ANSWERS = 2
+"""So many members are heard on what was said before; with one key stolen one of them is honest."""
+SECOND_NS = 1_000_000_000
+"""After the first answer the second is awaited for so long, nanoseconds: others are asked three times in it."""
+_ASKED_MAX = 1_024
+"""Members that count as asked; a node asks whom it meets and one more every 300 ms, until it knows."""
+_BROUGHT_MAX = 1_024
+"""Events that came before it is known where this node begins, of which it is known who brought them; of those beyond,
+what was said before is as the answers have it."""
+
+
+class Answers:
+    """Who was asked what was said before this node came, what they answered, and what came by itself meanwhile."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        """Whether anybody who was asked has answered."""
+        self._asked: set[bytes] = set()
+        self._told: dict[bytes, dict[bytes, int]] = {}
+        self._brought: dict[tuple[bytes, int], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def ask(self, peer: bytes) -> None:
+        """A member is being asked."""
+        if len(self._asked) < _ASKED_MAX:
+            self._asked.add(peer)
+
+    def take(self, peer: bytes, told: Mapping[bytes, int]) -> bool:
+        """A member answers: how far it has delivered each origin. False where it was not asked, or has answered."""
+        if peer not in self._asked or peer in self._told:
+            return False
+        self._told[peer] = dict(told)
+        self.is_told = True
+        return True
+
+    def has_told(self, peer: bytes) -> bool:
+        """Whether a member has answered."""
+        return peer in self._told
+
+    def came(self, origin: bytes, sequence: int, via: bytes) -> None:
+        """An event that was verified came by itself."""
+        if len(self._brought) < _BROUGHT_MAX:
+            self._brought[origin, sequence] = via
+
+    def came_again(self, origin: bytes, sequence: int, via: bytes) -> None:
+        """It came again: it is news where its origin brings it, or two members do."""
+        if self._brought.get((origin, sequence), via) != via:
+            self._brought[origin, sequence] = origin
+
+    def is_news(self, origin: bytes, sequence: int) -> bool:
+        """Whether an event was said after this node began, for all that one member can do."""
+        return self._brought.get((origin, sequence)) == origin
+
+    def close(self) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
+        """It is known where this node begins.
+
+        Returns:
+            By origin, the highest that was told; and by member, in the order of their answers, of whom it told that.
+        """
+        begins: dict[bytes, int] = {}
+        for told in self._told.values():
+            for origin, delivered in told.items():
+                begins[origin] = max(delivered, begins.get(origin, 0))
+        tellers = {
+            peer: [origin for origin, delivered in told.items() if delivered == begins[origin]]
+            for peer, told in self._told.items()
+        }
+        self._asked.clear()
+        self._told.clear()
+        self._brought.clear()
+        return begins, tellers
 
 
 class Baseline:
-    """The first answer, by origin, as far as nobody else has confirmed it."""
+    """What a node that starts was told, by origin, as far as it may be denied."""
 
     def __init__(self) -> None:
-        self._teller = b""
+        self._tellers: dict[bytes, bytes] = {}
         self._taken: dict[bytes, int] = {}
         self._words: dict[bytes, dict[bytes, int]] = {}
         self._agree: dict[bytes, set[bytes]] = {}
@@ -37,7 +111,13 @@ class Baseline:
             taken: By origin, the last event that counts as delivered.
             now_ns: The time.
         """
-        self._teller, self._taken, self._until_ns = teller, dict(taken), now_ns + _DOUBTED_NS
+        for origin, delivered in taken.items():
+            if self._taken.get(origin) == delivered and self._tellers[origin] != teller:
+                self._agree.setdefault(origin, set()).add(teller)
+            else:
+                self._taken[origin], self._tellers[origin] = delivered, teller
+                self._agree.pop(origin, None)
+        self._until_ns = now_ns + _DOUBTED_NS
 
     def denied(
         self, peer: bytes, told: Mapping[bytes, int], members: int, now_ns: int, *, is_mesh: bool = False
@@ -54,15 +134,18 @@ class Baseline:
         Returns:
             What does not hold: origin, the event that counted as the last delivered, and the one that does.
         """
-        if not self._taken or peer == self._teller:
+        if not self._taken:
             return []
         if now_ns > self._until_ns:
             self._taken.clear()
             self._words.clear()
             self._agree.clear()
+            self._tellers.clear()
             return []
         found = []
         for origin, taken in list(self._taken.items()):
+            if self._tellers[origin] == peer:
+                continue
             word = told.get(origin, 0)
             agree = self._agree.setdefault(origin, set())
             if word >= taken:

@@ -104,6 +104,12 @@ class EventLog:
             self._keep(sequence, early.encoded)
             yield early.name, early.payload
 
+    def begin(self, delivered: int) -> None:
+        """Events up to this one count as delivered; what waits of them is dropped."""
+        self.delivered = delivered
+        for sequence in [one for one in self.pending if one <= delivered]:
+            self._pop(sequence)
+
     def take_back(self, sequence: int, encoded: bytes) -> None:
         """An event that an earlier life delivered is kept for repair again; those are taken back in order."""
         if sequence in self.pending or any(kept >= sequence for kept, _ in self.kept):

@@ -8,6 +8,7 @@ other exactly the items that are missing. Events go by how far each origin was d
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_baseline import ANSWERS, SECOND_NS
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (
@@ -39,6 +40,8 @@ _TOLD_GAPS_NS = (200_000_000, 800_000_000, 9_000_000_000)
 """After the first and the second of these gaps, nanoseconds, who has begun a life and was not heard since is told where
 it begins: twice, since a datagram may be lost (who is heard asks for itself, every 300 ms). Until the last is over no
 other life of it counts: whoever begins lives without end is told twice in ten seconds."""
+_ASK_MORE_NS = 50_000_000
+"""So long after a first answer a second is asked for, nanoseconds: the records of other members are here by then."""
 _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _GAP_MAX_NS = 10_000_000_000
@@ -102,7 +105,8 @@ class Repair:
         """Show a peer what this node holds of a section."""
         core = self.core
         if section == EVENTS:
-            core.port.datagram_or_stream(member, [encode(EventVector(self._events.vector(), VECTOR_REPAIR))])
+            if self._events.has_baseline:
+                core.port.datagram_or_stream(member, [encode(EventVector(self._events.vector(), VECTOR_REPAIR))])
             return
         held = self._held(section)
         if len(held) <= _WHOLE_SECTION_ITEMS:
@@ -158,21 +162,44 @@ class Repair:
     def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""
         parts = [] if message.asks == VECTOR_BASELINE else self._events.beyond(member.node, message.vector)
-        if message.asks != VECTOR_ANSWER:
+        # Who does not know yet where it begins would be sent what was said before it came.
+        if message.asks == VECTOR_BASELINE or (message.asks == VECTOR_REPAIR and self._events.has_baseline):
             parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
             parts += self.core.view.answer_riders(member)
-        self._events.adopt_baseline(member, message)
+        if message.asks == VECTOR_ANSWER and not self._events.has_baseline:
+            self._on_answer(member, message)
         self._events.note_vector(member, message)
         self._send(member, parts)
 
     def ask_baseline(self, member: Member) -> None:
         """Ask what was said before this node came."""
+        self._events.answers.ask(member.node)
         self.core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
+
+    def _on_answer(self, member: Member, message: EventVector) -> None:
+        """Two answers say what was said before this node came, or one and nobody else's for a while."""
+        answers, core = self._events.answers, self.core
+        if not answers.take(member.node, dict(message.vector)):
+            return
+        if len(answers) >= ANSWERS:
+            self._events.adopt_baseline()
+            return
+        core.scheduler.at(core.now_ns + _ASK_MORE_NS, self.ask_more)
+        core.scheduler.at(core.now_ns + SECOND_NS, self._events.adopt_baseline)
+
+    def ask_more(self, _: object = None) -> None:
+        """Ask it of a member that has not answered yet, until it is known."""
+        if self._events.has_baseline or self.core.own.left:
+            return
+        for member in self.core.table.sample(self.core.rng, ANSWERS):
+            if not self._events.answers.has_told(member.node):
+                self.ask_baseline(member)
+                return
 
     def begin_with(self, member: Member) -> None:
         """Ask it of the first that answer, and compare views with them."""
         self.ask_baseline(member)
-        for section in self.core.view.opening_sections:
+        for section in () if self._events.answers.is_told else self.core.view.opening_sections:
             self.open(member, section)
 
     def tell_unheard(self, member: Member) -> None:

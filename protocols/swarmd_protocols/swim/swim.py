@@ -151,8 +151,8 @@ class Swim:
         self._seeks += 1
         gap_ns = _SEEK_GAP_NS if self._seeks <= _SEEKS_OFTEN else 4 * _SEEK_GAP_NS
         core.scheduler.at(core.now_ns + gap_ns, self._seek)
-        for member in core.table.sample(core.rng, 1):
-            self.repair.ask_baseline(member)
+        if core.table.reachable:
+            self.repair.ask_more()
             return
         wide = self._seeks <= _SEEKS_WIDE
         addresses = self._next_seeds(_SEEDS_AT_ONCE if wide else 1)

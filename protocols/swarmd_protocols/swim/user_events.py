@@ -13,7 +13,7 @@ from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.event_alone import Alone
-from swarmd_protocols.swim.event_baseline import Baseline
+from swarmd_protocols.swim.event_baseline import Answers, Baseline
 from swarmd_protocols.swim.event_claims import CUT_OFF_NS, PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
@@ -69,6 +69,7 @@ class UserEvents:
         self.own_event = 0
         """Sequence of the last one that this node said."""
         self._claims = Claims()
+        self.answers = Answers()
         self._first = Baseline()
         self.unheard = Unheard()
         self.by_member = MemberLedger(core, self.logs)
@@ -160,11 +161,14 @@ class UserEvents:
             return
         log = self._log(body.origin)
         if body.sequence <= log.delivered or body.sequence in log.pending:
+            self.answers.came_again(body.origin, body.sequence, via.node)
             core.queue.overheard(("event", body.origin, body.sequence))
             return
         if not core.holds_word(origin, "event", message, via, "an event"):
             return
         self._ledger.heard(origin)
+        if not self._baseline:
+            self.answers.came(body.origin, body.sequence, via.node)
         encoded = self._ledger.encoded(origin.certificate, message)
         in_turn = self._baseline and log.follows(body.sequence)
         until_ns = 0 if in_turn else self._patience_until_ns()
@@ -258,19 +262,24 @@ class UserEvents:
                 self._sent.note(peer, node, last, core.now_ns)
         return found
 
-    def adopt_baseline(self, peer: Member, message: EventVector) -> None:
-        """The first peer's answer says what was said before this node came, until others deny it."""
-        if self._baseline or message.asks != VECTOR_ANSWER:
+    def adopt_baseline(self, _: object = None) -> None:
+        """What was said before this node came is as it was answered, until others deny it."""
+        if self._baseline:
             return
         self._baseline = True
+        is_news = self.answers.is_news
+        news = {node: [one for one in log.pending if is_news(node, one)] for node, log in self.logs.items()}
+        begins, tellers = self.answers.close()
         taken: dict[bytes, int] = {}
-        for node, delivered in message.vector:
+        for node, delivered in begins.items():
             log = self._log(node)
             if node != self.core.own.node and log.delivered < delivered:
                 # What came by itself in the meantime was said after this node began: it is delivered.
-                taken[node] = log.delivered = min([delivered, *(held - 1 for held in log.pending)])
+                taken[node] = min([delivered, *(held - 1 for held in news.get(node, ()))])
+                log.begin(taken[node])
                 self._ledger.mark(node, log)
-        self._first.take(peer.node, taken, self.core.now_ns)
+        for teller, told in tellers.items():
+            self._first.take(teller, {node: taken[node] for node in told if node in taken}, self.core.now_ns)
         self._take_back()
         for node, log in self.logs.items():
             origin = self._origin(node)
@@ -282,7 +291,7 @@ class UserEvents:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
         core = self.core
         self._alone.heard(dict(message.vector).get(core.own.node, -1))
-        if self._baseline and not self._alone.is_over:
+        if (self._baseline or self.answers.is_told) and not self._alone.is_over:
             own = self._log(core.own.node)
             for sequence, encoded in self._alone.met(own, self._ledger):
                 self.own_event = sequence
@@ -408,7 +417,7 @@ class UserEvents:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether a peer has answered since this boot."""
+        """Whether it is known since this boot what was said before."""
         return self._baseline
 
     def admitted(self, member: Member) -> None:

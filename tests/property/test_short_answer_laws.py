@@ -1,0 +1,180 @@
+"""Law: no one member makes a node that starts deliver what was said before it came.
+
+Only who was asked answers, once; a node begins where the higher of two answers says, so that a member that tells it of
+nothing, unasked or asked, and then brings what was said long ago, has none of it delivered, nor holds up what is new.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.effects import Started
+from swarmd_protocols.swim import repair
+from swarmd_protocols.swim.event_baseline import Answers, Baseline
+from swarmd_protocols.swim.messages import VECTOR_ANSWER, EventVector
+from tests.support.mutants import Mutant, assert_found
+from tests.support.swim_net import MS, Host, Net
+
+LIAR, SPEAKS, STARTS = 0, 1, 2
+BEGUN_S = 3
+"""What is said later than this after a node was let in is its to deliver."""
+LATER_S = 8
+"""Longer than the patience for what is missing."""
+
+
+def lying(net: Net, kept: int, *, unasked: bool, brings: bool) -> None:
+    """The first host says that next to nothing was said, is heard before all others, and brings what was."""
+    swim = net.hosts[LIAR].node._swim
+    real_vector, real_hello, speaker = swim.events.vector, swim.on_hello, net.hosts[SPEAKS].node.node
+
+    def vector() -> tuple[tuple[bytes, int], ...]:
+        first = net.hosts[SPEAKS].node._core.own.boot << 20
+        return tuple((node, first + kept if node == speaker else 0) for node, _ in real_vector() if kept >= 0)
+
+    def say(times: int) -> None:
+        starts = swim.core.table.by_node.get(net.hosts[STARTS].node.node)
+        if times:
+            swim.core.scheduler.at(swim.core.now_ns + 5 * MS, say, times - 1)
+        if starts is None:
+            return
+        if unasked:
+            swim.core.port.datagram(starts, [encode(EventVector(vector(), VECTOR_ANSWER))])
+        if brings:
+            record = net.hosts[SPEAKS].node._core.own.encoded_record
+            for _, encoded in swim.events.logs[speaker].kept:
+                swim.core.port.datagram(starts, [record, encoded])
+
+    def on_hello(*arguments: Any) -> None:
+        real_hello(*arguments)
+        say(30)
+
+    swim.events.vector = vector  # type: ignore[method-assign]
+    swim.on_hello = on_hello  # type: ignore[method-assign]
+    real, delay_ns = net.carry, net.delay_ns
+
+    def carry(host: Host, destination: str, event: object, loss: float) -> None:
+        net.delay_ns = delay_ns // 10 if LIAR in (host.index, net.index(destination)) else 5 * delay_ns
+        real(host, destination, event, loss)
+
+    net.carry = carry  # type: ignore[method-assign]
+
+
+def nothing_old_is_new(count: int, seed: int, said: int, kept: int, *, unasked: bool, brings: bool) -> None:
+    net = Net(count, seed=seed, start=False)
+    for index in range(count):
+        if index != STARTS:
+            net.feed(index, Started())
+    net.run(10)
+    for number in range(said):
+        net.hosts[SPEAKS].node._swim.events.say(f"old-{number}", b"")
+        net.run(0.5)
+    net.run(5)
+    lying(net, kept, unasked=unasked, brings=brings)
+    net.feed(STARTS, Started())
+    net.run(BEGUN_S)
+    sayers = [index for index in range(count) if index not in (LIAR, STARTS)]
+    for index in sayers:
+        net.hosts[index].node._swim.events.say(f"new-{index}", b"")
+    net.run(LATER_S)
+    told = sorted(event.name for _, index, event in net.delivered() if index == STARTS)
+    assert told == sorted(f"new-{index}" for index in sayers), told
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.integers(4, 7), st.integers(0, 99), st.integers(1, 6), st.integers(-1, 2), st.booleans(), st.booleans())
+@example(5, 1, 4, -1, True, True)
+@example(5, 1, 4, 1, False, False)
+def test_who_tells_a_newcomer_too_little_brings_it_nothing_old(
+    count: int, seed: int, said: int, kept: int, unasked: bool, brings: bool
+) -> None:
+    nothing_old_is_new(count, seed, said, kept, unasked=unasked, brings=brings)
+
+
+def _bringing() -> None:
+    nothing_old_is_new(5, 1, 4, -1, unasked=True, brings=True)
+
+
+def _answering() -> None:
+    nothing_old_is_new(5, 1, 4, 1, unasked=False, brings=False)
+
+
+def _one_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(repair, "ANSWERS", 1)
+
+
+def _the_lower_counts(patch: pytest.MonkeyPatch) -> None:
+    original = Answers.close
+
+    def close(self: Answers) -> tuple[dict[bytes, int], dict[bytes, dict[bytes, int]]]:
+        told = list(self._told.values())
+        lowest = {node: min(one.get(node, 0) for one in told) for one in told for node in one}
+        return lowest, original(self)[1]
+
+    patch.setattr(Answers, "close", close)
+
+
+def _answers_twice(patch: pytest.MonkeyPatch) -> None:
+    """Each word of a member is another answer."""
+
+    def take(self: Answers, peer: bytes, told: dict[bytes, int]) -> bool:
+        self._told[peer + bytes([len(self._told)])] = dict(told)
+        return True
+
+    patch.setattr(Answers, "take", take)
+
+
+def _all_that_came_is_news(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Answers, "is_news", lambda self, origin, sequence: True)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "law"),
+    [
+        (_one_is_enough, _answering),
+        (_the_lower_counts, _answering),
+        (_answers_twice, _bringing),
+        (_all_that_came_is_news, _bringing),
+    ],
+)
+def test_mutants_are_found(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)
+
+
+def test_only_who_was_asked_answers_and_once() -> None:
+    answers = Answers()
+    assert not answers.take(b"thief", {b"a": 0}), "unasked"
+    answers.ask(b"honest")
+    assert answers.take(b"honest", {b"a": 5})
+    assert not answers.take(b"honest", {b"a": 0}), "twice"
+    assert answers.close() == ({b"a": 5}, {b"honest": [b"a"]})
+    assert not answers.take(b"honest", {b"a": 0}), "it is over"
+
+
+def test_what_two_told_stays_and_what_one_told_alone_may_be_denied() -> None:
+    answers, first = Answers(), Baseline()
+    for peer, told in ((b"one", {b"a": 5, b"b": 2}), (b"two", {b"a": 5, b"b": 9})):
+        answers.ask(peer)
+        assert answers.take(peer, told)
+    begins, tellers = answers.close()
+    assert begins == {b"a": 5, b"b": 9}
+    for peer, origins in tellers.items():
+        first.take(peer, {origin: begins[origin] for origin in origins}, 0)
+    assert first.denied(b"two", {}, 6, 1) == [], "what it told itself; and one alone denies nothing"
+    assert first.denied(b"one", {b"a": 5, b"b": 2}, 6, 2) == []
+    assert first.denied(b"three", {b"a": 3, b"b": 1}, 6, 3) == [(b"b", 9, 2)]
+
+
+def test_what_one_member_brings_is_no_news_unless_it_has_said_it() -> None:
+    answers = Answers()
+    answers.came(b"origin", 3, b"thief")
+    answers.came_again(b"origin", 3, b"thief")
+    assert not answers.is_news(b"origin", 3)
+    answers.came_again(b"origin", 3, b"honest")
+    answers.came(b"origin", 4, b"origin")
+    answers.came_again(b"origin", 4, b"thief")
+    answers.came_again(b"origin", 5, b"thief")
+    assert [answers.is_news(b"origin", sequence) for sequence in (3, 4, 5)] == [True, True, False]
