@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swarmd_models.errors import ArtefactError
+from swarmd_models.head_bundle import run_tflite
 from swarmd_models.second import cut_out
 from swarmd_models.synthetic.scenes import SceneMaker
 from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
@@ -306,41 +307,6 @@ def forget_origin(path: Path) -> None:
             holder.ClearField("doc_string")
             del holder.metadata_props[:]
     onnx.save(model, str(path))
-
-
-def run_tflite(
-    path: Path, frame: Pixels, raw: bool = False, names: tuple[str, ...] = ("cls", "dist")
-) -> dict[str, npt.NDArray[Any]]:
-    """Run one of the project's own models on one frame of its size.
-
-    Args:
-        path: FP32 or INT8 model.
-        frame: Shape (H, W), uint8.
-        raw: Give the tensors' own integers instead of real values.
-        names: Of its outputs; where there are two, the second is the one of four columns.
-
-    Returns:
-        By name: `cls` (cells, classes) and `dist` (cells, 4); of a second stage (classes,).
-    """
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(str(path), num_threads=1)
-    interpreter.allocate_tensors()
-    details = interpreter.get_input_details()[0]
-    pixels = frame[None, :, :, None]
-    is_int8 = details["dtype"] is np.int8
-    interpreter.set_tensor(
-        details["index"], (pixels ^ 0x80).view(np.int8) if is_int8 else pixels.astype(np.float32) / np.float32(255.0)
-    )
-    interpreter.invoke()
-    out = {}
-    for detail in interpreter.get_output_details():
-        value = interpreter.get_tensor(detail["index"])[0]
-        if value.dtype == np.int8 and not raw:
-            scale, zero = detail["quantization"]
-            value = (value.astype(np.float32) - zero) * np.float32(scale)
-        out[names[-1] if value.shape[-1] == 4 else names[0]] = value
-    return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ field desk, without the training environment; a better one comes from `train.py`
 
 import argparse
 import json
-import re
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ import numpy as np
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import evaluate_frames, nominal_pixel_m
+from swarmd_models.head_bundle import write_bundle
 from swarmd_models.heads import (
     F32,
     Features,
@@ -37,7 +36,6 @@ from swarmd_models.heads import (
 )
 from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
 from swarmd_models.synthetic.targets import Targets, targets_of
-from swarmd_models.tflite_file import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +134,6 @@ def _scores(
     loss, _ = loss_and_gradient(weights, features, joined([one for _, one in checked]))
     said: dict[str, Any] = evaluate_frames(bundle, scenes)
     return Scores(round(loss, 5), said["ap"], said["recall"], said["false_per_1000_normal"])
-
-
-def write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
-    """The bundle's files in a new folder, with the new model, its own golden outputs, and digests that hold."""
-    from swarmd_recipes.export import run_tflite
-
-    source = Path(bundle.model_path)
-    out.mkdir(parents=True, exist_ok=True)
-    for file in bundle.files():
-        if file != source and file.suffix != ".onnx":
-            shutil.copyfile(file, out / file.name)
-    model = out / source.name
-    model.write_bytes(data)
-    text = source.with_suffix(".toml").read_text(encoding="utf-8")
-    text = re.sub(r"^onnx\w* = .*\n", "", text, flags=re.MULTILINE)  # The twin is of the old weights.
-    text = re.sub(r'^version = "[^"]*"', f'version = "{version}"', text, count=1, flags=re.MULTILINE)
-    text = text.replace(digest_of(source.read_bytes()), digest_of(data))
-    if bundle.golden is not None:
-        golden = out / bundle.golden.path.name
-        was = digest_of(golden.read_bytes())
-        with np.load(golden, allow_pickle=False) as arrays:
-            kept = {name: arrays[name] for name in arrays.files}
-        kept |= run_tflite(model, kept["image"], raw=True)
-        np.savez_compressed(golden, **kept)
-        text = text.replace(was, digest_of(golden.read_bytes()))
-    path = out / source.with_suffix(".toml").name
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def main(arguments: list[str] | None = None) -> int:

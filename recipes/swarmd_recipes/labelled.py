@@ -23,6 +23,7 @@ from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.draft_folder import drafted, sweep_drafts
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.evaluate import evaluate_frames
+from swarmd_models.head_bundle import write_bundle
 from swarmd_models.heads import (
     F32,
     Features,
@@ -147,7 +148,7 @@ def learn(
     # Judged elsewhere: what was refused, or cut short, must not lie about like a model.
     try:
         with drafted(out) as draft:
-            path = heads.write_bundle(bundle, draft, new, version)
+            path = write_bundle(bundle, draft, new, version)
             before = _judged(bundle, start, held_frames, drawn_frames, wholes)
             after = _judged(load_bundle(path), read_all(new, found), held_frames, drawn_frames, wholes)
             _refuse_worse(before, after)

@@ -14,6 +14,7 @@ from random import Random
 
 import numpy as np
 
+from swarmd_models.head_rows import F64, accuracy, one_hot, trained
 from swarmd_protocols.effects import Effect, Order, StateChanged, TimerKey
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
@@ -28,7 +29,7 @@ from swarmd_protocols.state.replica import Replica
 from swarmd_protocols.subprotocol import Send, SubEffect, SubProtocol
 from swarmd_protocols.trust.trust import Trust
 from swarmd_sim.run.choices import Choices
-from swarmd_sim.run.head_training import accuracy, central, federated, one_hot, trained
+from swarmd_sim.run.head_training import central, federated
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.node_factory import NodeFactory
 from swarmd_sim.run.result import Result, Times
@@ -36,7 +37,7 @@ from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.simulation import Options, Simulation
 from swarmd_sim.run.watch import Watch
-from swarmd_sim.world.learning_rows import F64, base_digest, base_head, dealt, drawn_rows
+from swarmd_sim.world.learning_rows import base_digest, base_head, dealt, drawn_rows
 
 _CONTRAST = 0.45
 """Of the site's camera, beside those that the detector knows: its own head names three quarters of the faults there."""
