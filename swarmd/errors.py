@@ -44,5 +44,9 @@ class WorkerError(DaemonError):
     """The worker that serves inference has ended, or a request to it has failed."""
 
 
+class LearnerError(DaemonError):
+    """The child that trains has failed, or there is nothing yet that was learned."""
+
+
 class ControlError(DaemonError):
     """No daemon answers on the control socket."""

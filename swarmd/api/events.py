@@ -12,10 +12,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from swarmd.api.bus import Bus, Notice
+from swarmd.api.bus import Bus, Feed, Notice
+from swarmd.events.record import Happened
 from swarmd.logs import Logger
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged, UserEventDelivered
 from swarmd_protocols.state.observations import ObjectChanged
@@ -156,3 +157,14 @@ def _take(line: bytes, on_event: Callable[[str], None], log: Logger) -> None:
         log.warning("stdin_line_refused", line=line[:200].decode("utf-8", "replace"))
         return
     on_event(name)
+
+
+async def follow_events(bus: Bus) -> AsyncIterator[Mapping[str, Any]]:
+    """Rows of what happens, from now on."""
+    feed = Feed(bus)
+    try:
+        while True:
+            if isinstance(notice := await feed.next(), Happened):
+                yield notice.record.row()
+    finally:
+        feed.close()

@@ -20,8 +20,9 @@ from swarmd.api.bus import Bus, Feed, Notice
 from swarmd.api.control import ControlServer, default_path
 from swarmd.api.daemon import DaemonView, PoseSeen, PositionSeen
 from swarmd.api.event_verbs import find_events
-from swarmd.api.events import EventLines, event_of, read_commands
+from swarmd.api.events import EventLines, event_of, follow_events, read_commands
 from swarmd.api.faults import FaultsOnly
+from swarmd.api.learning import register_learning
 from swarmd.api.metrics import Metrics
 from swarmd.api.node_verbs import register_verbs
 from swarmd.api.operators import OperatorDoor
@@ -47,7 +48,6 @@ from swarmd.bridges.record.verbs import RecordVerbs
 from swarmd.config.loading import Loaded, changed_keys
 from swarmd.config.sections import Config
 from swarmd.errors import DaemonError, EyeError
-from swarmd.events.record import Happened
 from swarmd.identity.files import curve_keys
 from swarmd.logs import Logger
 from swarmd.transports.base import Transport
@@ -64,6 +64,7 @@ from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.trust.identity import Identity, open_trust
 
 if TYPE_CHECKING:
+    from swarmd.brain.learning_link import LearningLink
     from swarmd.brain.lending import LendingLink
 
 LEAVE_S = 0.25
@@ -110,6 +111,7 @@ class Brain:
         self._lines: EventLines | None = None
         self._fatal: EyeError | None = None
         self._lending: LendingLink | None = None
+        self._learning: LearningLink | None = None
         self._stack = contextlib.AsyncExitStack()
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class Brain:
                 history.on_command(verb, arguments, by, problem) if verb in self._verbs.changing else None
             ),
             slow={"events": lambda arguments: find_events(self.view, arguments)},
-            streams={"follow_events": lambda: _follow_events(self._bus)},
+            streams={"follow_events": lambda: follow_events(self._bus)},
         )
         self._register()
         await self._open_http()
@@ -184,6 +186,8 @@ class Brain:
         self._keep_joining()
         self._start_worker()
         self._start_eye()
+        if self._learning is not None:
+            self._supervisor.keep("learning", self._learning.run)
         parts.bridges = bridges
         self._start_bridges()
 
@@ -227,7 +231,8 @@ class Brain:
         subprotocols: list[SubProtocol] = [replica, releases.protocol, positions, past.protocol, neighbours]
         offload = compose.make_offload(config, identity, crypto, replica, boot)
         thumbs = compose.make_thumbs(config, identity, replica, records, journal, self._metrics, bool(self._beside))
-        subprotocols += [one for one in (offload, thumbs) if one is not None]
+        learning = compose.make_learning(config, identity, trust, crypto, records)
+        subprotocols += [one for one in (offload, thumbs, learning) if one is not None]
         address = transport.local_address
         node = compose.make_node(
             config, identity, trust, crypto, seeds, records, subprotocols, address, casts=transport.casts
@@ -259,6 +264,10 @@ class Brain:
                 config, offload, driver, journal.directory, parts.battery_milli, self._name_of, node.members, self.log
             )
             stack.callback(self._lending.close)
+        if learning is not None:
+            from swarmd.brain.learning_parts import join_learning
+
+            self._learning = join_learning(parts, learning, lambda: self.view, stack)
         history = self._history = History(parts, trust, journal, past)
         stack.callback(history.close)
         await history.open()
@@ -296,6 +305,7 @@ class Brain:
         register_verbs(self.view, self._verbs)
         RecordVerbs(FaultsOnly(self.view), self.config.record, self._supervisor.keep).register(self._verbs)
         ModelVerbs(self.parts.releases, self._member_names).register(self._verbs)
+        register_learning(self._verbs, lambda: self._learning)
         self._verbs.add("reload", self._read_again, changes=True)
         self._verbs.add("settings", lambda _: compose.settings(self.config, self.parts.journal))
         register_metrics(self.parts)
@@ -314,7 +324,8 @@ class Brain:
         from swarmd.release.trial import EyeRunner
 
         parts = self.parts
-        gate_fd = -1 if parts.worker is None else parts.worker.gate_fd
+        shows_to = parts.worker or self._learning
+        gate_fd = -1 if shows_to is None else shows_to.gate_fd
         eye = parts.eye = EyeLink(
             self.config, parts.driver, self._bus, parts.sightings, self._metrics, self.log, gate_fd
         )
@@ -483,16 +494,6 @@ class Brain:
                     yield {**line, "t_ns": time.monotonic_ns()}
         finally:
             feed.close()
-
-
-async def _follow_events(bus: Bus) -> AsyncIterator[Mapping[str, Any]]:
-    feed = Feed(bus)
-    try:
-        while True:
-            if isinstance(notice := await feed.next(), Happened):
-                yield notice.record.row()
-    finally:
-        feed.close()
 
 
 def _runner(run: Callable[[Any], Any], view: DaemonView) -> Callable[[], Any]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from swarmd.bridges.base import Bridge
     from swarmd_models.geo.sitemap import SiteMap
     from swarmd_models.geo.survey import Cells
+    from swarmd_protocols.learning.learning import Learning
     from swarmd_protocols.offload.offload import Offload
     from swarmd_protocols.summary import MemberView
     from swarmd_protocols.thumbs.thumbs import Thumbs
@@ -359,6 +360,20 @@ def make_thumbs(
     metrics.counters("swarmd_thumbs", "Thumbnails by what became of them.", "what", thumbs.counts)
     metrics.gauges("swarmd_thumbs_held", "Thumbnails kept, own and others', and their bytes.", "what", thumbs.held)
     return thumbs
+
+
+def make_learning(
+    config: Config, identity: Identity, trust: Trust, crypto: Crypto, records: Mapping[bytes, bytes]
+) -> "Learning | None":
+    """The sub-protocol that teaches heads; None where the configuration wants none.
+
+    What this node said of it stays in the journal then: taking part again it must not contradict itself.
+    """
+    if not config.learning.enabled:
+        return None
+    from swarmd.brain.learning_link import make_learning
+
+    return make_learning(config.learning, identity, trust, crypto, records)
 
 
 def join_offload(

@@ -83,6 +83,7 @@ def diagnose(config: Config, *, runs: bool = False) -> Iterator[Finding]:
         _state_folder,
         _units,
         _models_key,
+        _learning,
     ]
     for check in checks:
         try:
@@ -377,6 +378,34 @@ def _try_bind(kind: str, host: str, port: int) -> int:
         except OSError as error:
             return error.errno or errno.EIO
     return 0
+
+
+def _learning(config: Config) -> Iterator[Finding]:
+    """What `[learning]` needs, where it is on: a head that can be taught, and labels."""
+    section = config.learning
+    if not section.enabled:
+        return
+    from swarmd.learner.teaching import describe, sets_below
+    from swarmd_models.bundle import DEFAULT_MODEL
+    from swarmd_models.choose import AUTO
+    from swarmd_models.errors import ModelError
+
+    model = section.model or config.eye.model
+    try:
+        found = describe(DEFAULT_MODEL if model == AUTO else model)
+    except ModelError as error:
+        yield Finding("learning", "warn", str(error), "name one of the project's own detectors in learning.model")
+        return
+    yield Finding("learning", "ok", f"the head of {found.name} has {found.weights} weights to teach")
+    problems: list[str] = []
+    sets = sets_below(Path(section.labels), problems) if section.labels else []
+    for text in problems:
+        yield Finding("labels", "warn", text, "swarmd frames import makes a set; learning.labels names their folder")
+    if sets:
+        pictures = sum(len(one.pictures) for one in sets)
+        yield Finding("labels", "ok", f"{len(sets)} sets, {pictures} pictures below {section.labels}")
+    elif not problems and not (section.reviews and config.eye.keep_frames):
+        yield Finding("labels", "warn", "none: this node merges what others teach", "set learning.labels")
 
 
 def _hear_own_multicast(host: str) -> bool:

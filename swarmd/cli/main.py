@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "objects": ("swarmd.cli.objects", "the deduplicated picture of the swarm"),
     "review": ("swarmd.cli.review", "say of an object what you know of it, signed with your key"),
     "cells": ("swarmd.cli.cells", "the survey area: list cells, ask for the next one"),
+    "learning": ("swarmd.cli.learning", "what labels taught the head of the model; its candidate for a release"),
     "neighbours": ("swarmd.cli.neighbours", "swarms of other owners beside this one: what they share, agreements"),
     "counters": ("swarmd.cli.counters", "counters summed over the swarm"),
     "eye": ("swarmd.cli.eye", "start or stop this node's eye"),

@@ -22,6 +22,7 @@ from swarmd.config.bridges import (
     PluginsConfig,
     RecordConfig,
 )
+from swarmd.config.learning import LearningSection
 from swarmd.config.option import option
 
 
@@ -456,6 +457,7 @@ class Config:
     http: HttpSection = HttpSection()
     inference: InferenceSection = InferenceSection()
     lending: LendingSection = LendingSection()
+    learning: LearningSection = dataclasses.field(default_factory=LearningSection)
     operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
     history: HistorySection = HistorySection()

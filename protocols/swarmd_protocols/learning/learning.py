@@ -150,7 +150,8 @@ class Learning:
         spent = None if privacy is None else epsilon(privacy.noise, book.session.rounds)
         deltas = [len(one) for one in book.rounds(book.session.rounds)]
         said = dict(self.counts)
-        return LearningView(book.session, max(0, self._round), deltas, book.liars, book.rows(), said, spent)
+        told = (book.session, max(0, self._round), deltas, book.liars, book.rows(), said, spent)
+        return LearningView(*told, tuple(book.authors))
 
     # --- SubProtocol ------------------------------------------------------------------------------------------------
 

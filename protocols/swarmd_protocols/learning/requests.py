@@ -63,3 +63,5 @@ class LearningView(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     epsilon: float | None
     """Of what this node says in the session, for δ = 1e-5; None without noise."""
+    authors: Sequence[bytes] = ()
+    """That said anything which counts."""
