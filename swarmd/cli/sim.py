@@ -198,6 +198,7 @@ def _scenarios(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from swarmd_sim.run import looks_rules
     from swarmd_sim.run.offload_rules import compared, is_worth_comparing
     from swarmd_sim.run.progress import Progress
     from swarmd_sim.run.replay import Replay, readable_timeline
@@ -223,6 +224,8 @@ def _run(args: argparse.Namespace) -> int:
     figures: dict[str, Any] = dict(result.figures)
     if is_worth_comparing(scenario) and not args.mutant:
         figures["rules"] = compared(scenario, args.seed, figures["offload"])
+    if looks_rules.is_worth_comparing(scenario) and not args.mutant:
+        figures["rules"] = looks_rules.compared(scenario, args.seed, result.figures)
     _print_result(args.json, figures)
     if show is not None:
         sys.stdout.flush()

@@ -1,9 +1,16 @@
-"""Truth: what of the faults on the ground the swarm has found, doubled, invented or merged."""
+"""Truth: what of the faults on the ground the swarm has found, doubled, invented or merged.
 
+An object belongs to the faulty module that its place or asset names. Where the places of a drone have an error in
+common (`detector.drift_m`) neither can say it: there a sighting shows the module that lies where it would be without
+its drone's error, and an object belongs to the module that most of its sightings show.
+"""
+
+from collections import Counter
 from dataclasses import dataclass
 
 from swarmd_protocols.state.observations import ObjectView
 from swarmd_sim.checkers.base import CheckerBase
+from swarmd_sim.run.host import Host
 from swarmd_sim.world.site import SiteModule
 
 MATCH_CM = 100
@@ -41,13 +48,14 @@ class TruthChecker(CheckerBase):
         run = self.run
         hosts = [host for host in run.component() if run.replica(host) is not None]
         objects = run.replica(hosts[0]).views.objects() if hosts else []
+        shown = self._shown(hosts) if run.scenario.detector.drift_m else None
         by_asset = {module.asset: module for module in run.site.faults}
         matched: dict[str, int] = {}
         fleet = run.watch.fleet
         alarms = fleet.alarms() if fleet is not None else []
         false = false_alarms = 0
         for view in objects:
-            module = self._match(view, by_asset)
+            module = self._match(view, by_asset) if shown is None else by_asset.get(shown.get(view.object_id, ""))
             if module is None:
                 false += 1
                 false_alarms += _is_alarm(view, alarms)
@@ -64,6 +72,20 @@ class TruthChecker(CheckerBase):
             duplicates=sum(count - 1 for count in matched.values()),
             distinct_lost=len(seen - set(matched)),
         )
+
+    def _shown(self, hosts: list[Host]) -> dict[str, str]:
+        """The asset that most sightings of an object show, by its id."""
+        run, votes = self.run, dict[str, Counter[str]]()
+        fleet = run.watch.fleet
+        drifts = {host.node_id: fleet.drift_cm(host) for host in run.hosts} if fleet is not None else {}
+        for one in run.replica(hosts[0]).views.detections() if hosts else []:
+            if one.east_cm is None or one.north_cm is None or one.origin not in drifts:
+                continue
+            drift = drifts[one.origin]
+            module = self._near(one.east_cm - drift[0], one.north_cm - drift[1])
+            if module is not None:
+                votes.setdefault(one.object_id, Counter())[module.asset] += 1
+        return {name: max(sorted(found), key=found.__getitem__) for name, found in votes.items()}
 
     def placed(self) -> tuple[set[str], list[tuple[int, int]]]:
         """For the map: faulty assets that are found, and positions of objects that stand for nothing."""
@@ -84,7 +106,9 @@ class TruthChecker(CheckerBase):
             return by_asset.get(view.asset)
         if view.east_cm is None or view.north_cm is None:
             return None
-        east, north = view.east_cm, view.north_cm
+        return self._near(view.east_cm, view.north_cm)
+
+    def _near(self, east: int, north: int) -> SiteModule | None:
         near = [module for module in self.run.site.near(east, north, MATCH_CM) if module.label]
         return min(near, key=lambda m: ((m.east_cm - east) ** 2 + (m.north_cm - north) ** 2, m.asset), default=None)
 

@@ -30,6 +30,7 @@ class Eye(Protocol):
 
     seen: set[str]
     alarms: list[tuple[int, int]]
+    drift_cm: tuple[int, int]
 
     def look(self, east_cm: int, north_cm: int, captured_ns: int) -> list[LocalDetection]:
         """One look at the ground."""
@@ -60,6 +61,7 @@ class Fleet:
         ledger: Told what was acknowledged.
         work: "claims", "lanes", "log" or "none".
         tick_ns: How often drones move and look.
+        passes: For "lanes": drones that fly each cell.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Fleet:
         ledger: Ledger,
         work: str,
         tick_ns: int,
+        passes: int = 1,
     ) -> None:
         self._engine = engine
         self._choices = choices
@@ -81,6 +84,7 @@ class Fleet:
         self._ledger = ledger
         self._work = work
         self._tick_ns = tick_ns
+        self._passes = passes
         self._until_ns = 0
         self._wanted_ns: dict[int, int] = {}
         self.drones: dict[int, Drone] = {}
@@ -124,11 +128,12 @@ class Fleet:
             if drone.mode in (DroneMode.SCANNING, DroneMode.TRANSIT):
                 drone.mode = DroneMode.WAITING
             if self._work == "lanes":
-                share = self._site.cells[list(self.drones).index(host.index) :: len(self.drones)]
-                done = self._ledger.cells_done
-                for cell in share:
-                    if cell.cell_id not in done:
-                        drone.assign(cell)
+                at, count = list(self.drones).index(host.index), len(self.drones)
+                done = self._ledger.cells_done if self._passes == 1 else ()
+                for turn in range(min(self._passes, count)):
+                    for cell in self._site.cells[(at + turn) % count :: count]:
+                        if cell.cell_id not in done:
+                            drone.assign(cell)
             self._wanted_ns.pop(host.index, None)
 
     def on_detail(self, host: Host, detail: object) -> None:
@@ -150,6 +155,11 @@ class Fleet:
     def seen(self) -> set[str]:
         """Faulty assets that any eye has reported."""
         return set().union(*(eye.seen for eye in self._eyes.values())) if self._eyes else set()
+
+    def drift_cm(self, host: Host) -> tuple[int, int]:
+        """By how much the places of a host's eye are wrong, east and north; nought where it has none."""
+        eye = self._eyes.get(host.index)
+        return (0, 0) if eye is None else eye.drift_cm
 
     def alarms(self) -> list[tuple[int, int]]:
         """Where any eye has reported what is not there, centimetres."""

@@ -88,6 +88,8 @@ class DronesSection:
     charge_s: float = 60.0
     tick_ms: int = 500
     """How often drones move and look."""
+    passes: int = 1
+    """For "lanes": drones that fly each cell, at most all."""
     flight_log: str = ""
     """For "log": CSV with t_ms, east_m, north_m, or an ArduPilot .bin; relative to the scenario file."""
 
@@ -108,6 +110,10 @@ class DetectorSection:
     asset_probability: float = 0.0
     """How sure an asset must be to be named, as `dedup.asset_probability`; 0: each look names the nearest."""
     latency_ms: tuple[int, ...] = (28, 30, 31, 33, 35, 38, 42, 47, 60, 110)
+    drift_m: float = 0.0
+    """Deviation of the error that all places of one drone have in common."""
+    looks: bool = False
+    """Sightings say how their things look; `swarmd sim run` also runs the same without."""
 
 
 @dataclass(frozen=True, slots=True)

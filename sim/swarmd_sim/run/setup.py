@@ -91,6 +91,8 @@ def detector_config(scenario: Scenario) -> DetectorConfig:
         edge_sigma_cm=round(detector.edge_sigma_m * 100),
         latency_ms=detector.latency_ms,
         asset_probability=detector.asset_probability,
+        drift_cm=round(detector.drift_m * 100),
+        looks=detector.looks,
     )
 
 

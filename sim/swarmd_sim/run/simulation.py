@@ -202,6 +202,7 @@ class Simulation:
             self.ledger,
             scenario.drones.work,
             scenario.drones.tick_ms * MILLION,
+            scenario.drones.passes,
         )
         self.watch.fleet = self.fleet
         self._place_hosts()

@@ -3,12 +3,17 @@
 Recall falls with the distance from the point below the camera (range and angle in one), position error grows with
 it, false alarms come at a rate, and each report is late by a draw from a measured latency table.
 
+With `drift_cm` above 0 an eye's places have an error in common, as those of a flight have by GPS, and say so; with
+`looks` a track tells how its thing looks, as an eye with `eye.looks` does. What likenesses such looks have is set to
+what was measured on real modules (`python -m tests.bench.feature_sharing`).
+
 With `asset_probability` above 0 what of it is told, when, and under which asset is decided by the daemon's own
 `SightingFilter`: with a site map a track whose asset is ambiguous is held back until the mean of its looks settles it,
 or until it leaves the view. With 0 every look is told, under the asset nearest to it whatever its error: a swarm must
 live with eyes that put a fault on the neighbour.
 """
 
+import random
 from dataclasses import dataclass, replace
 from math import isqrt
 
@@ -39,6 +44,19 @@ class DetectorConfig:
     model_digest: bytes = b"sim-eye\0"
     asset_probability: float = 0.0
     """How sure an asset must be to be named, as the daemon's `dedup.asset_probability`; 0: the nearest is named."""
+    drift_cm: int = 0
+    """Deviation of the error that all places of one eye have in common, either way."""
+    looks: bool = False
+    """Tracks tell how their things look."""
+
+
+_LOOK_FORM = b"\1"
+_LOOK_ALIKE, _LOOK_OWN, _LOOK_NOISE, _LOOK_BAD_NOISE = 18, 34, 15, 44
+"""Deviations of a look's numbers: what all faults have in common, what each has of its own, what a track adds; and one
+in `_LOOK_BAD` that was seen badly. Under a likeness of 0.4 are so one to three of a hundred pairs of one thing and four
+of five pairs of two, as of real modules."""
+_LOOK_BAD = 20
+_LOOK_NUMBERS = 16
 
 
 @dataclass(slots=True)
@@ -52,6 +70,7 @@ class _Track:
     looks: int = 0
     east_sum_cm: int = 0
     north_sum_cm: int = 0
+    features: bytes = b""
 
 
 class DetectorModel:
@@ -78,6 +97,8 @@ class DetectorModel:
         self._track_of: dict[str, int] = {}
         """Faulty assets in view to their tracks."""
         self._next_track = 1
+        self.drift_cm = (self._error(config.drift_cm), self._error(config.drift_cm))
+        """By how much its places are wrong, east and north."""
         self._labels = sorted({module.label for module in site.faults}) or ["hot-spot"]
         self.seen: set[str] = set()
         """Faulty assets that this eye has reported."""
@@ -151,8 +172,8 @@ class DetectorModel:
         if self._choices.chance("eye.confuse", self._config.confusion_ppm):
             label = self._labels[self._choices.choose("eye.label", len(self._labels))]
         track.looks += 1
-        track.east_sum_cm += module.east_cm + self._error(sigma_cm)
-        track.north_sum_cm += module.north_cm + self._error(sigma_cm)
+        track.east_sum_cm += module.east_cm + self._error(sigma_cm) + self.drift_cm[0]
+        track.north_sum_cm += module.north_cm + self._error(sigma_cm) + self.drift_cm[1]
         east, north = track.east_sum_cm // track.looks, track.north_sum_cm // track.looks
         return self._detection(kind, track, label, east, north, sigma_cm // isqrt(track.looks), captured_ns)
 
@@ -160,6 +181,7 @@ class DetectorModel:
         track = self._tracks[self._next_track] = _Track(self._next_track, asset)
         if asset:
             self._track_of[asset] = track.number
+            track.features = self._look_at(asset)
         self._next_track += 1
         return track
 
@@ -178,10 +200,24 @@ class DetectorModel:
         total = sum(self._choices.choose("eye.error", 2 * sigma_cm + 1) for _ in range(4))
         return (total - 4 * sigma_cm) * 866 // 1_000
 
+    def _look_at(self, asset: str) -> bytes:
+        """How a thing looks in this track: each thing in its own way, with noise, half of them upside down."""
+        if not self._config.looks:
+            return b""
+        alike, own = random.Random("what faults have in common"), random.Random(f"look of {asset}")
+        noise = _LOOK_BAD_NOISE if self._choices.chance("eye.look.bad", MILLION // _LOOK_BAD) else _LOOK_NOISE
+        is_turned = self._choices.chance("eye.look.turned", MILLION // 2)
+        numbers = []
+        for at in range(_LOOK_NUMBERS):
+            true = alike.gauss(0, _LOOK_ALIKE) + own.gauss(0, _LOOK_OWN)
+            sign = -1 if is_turned and at >= _LOOK_NUMBERS // 2 else 1
+            numbers.append(max(-127, min(127, sign * round(true) + self._error(noise))) % 256)
+        return _LOOK_FORM + bytes(numbers)
+
     def _detection(
         self, kind: str, track: _Track, label: str, east: int, north: int, sigma_cm: int, captured_ns: int
     ) -> LocalDetection:
-        variance_cm2 = max(1, sigma_cm * sigma_cm)
+        variance_cm2 = max(1, sigma_cm * sigma_cm + self._config.drift_cm**2)
         track.last = LocalDetection(
             kind=kind,
             track_id=track.number,
@@ -194,6 +230,7 @@ class DetectorModel:
             moving=False,
             captured_ns=captured_ns,
             model_digest=self._config.model_digest,
+            features=track.features,
         )
         return track.last
 

@@ -96,6 +96,8 @@ class PixelEye:
         """Rendered so far."""
         self.alarms: list[tuple[int, int]] = []
         """Unknown here: what a rendered picture makes the model see is nobody's draw."""
+        self.drift_cm = (0, 0)
+        """Its places err as its camera does, and have nothing in common."""
         self.seen: set[str] = set()
         """Faulty assets that this eye has reported."""
 
