@@ -14,7 +14,7 @@ from swarmd_models.bench_infer import measure
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_recipes import search as searching
-from swarmd_recipes.latency import Cost, LatencyTable, cost_of, load_table
+from swarmd_recipes.latency import Cost, LatencyTable, cost_of, load_table, table_path
 from swarmd_recipes.latency import measure as measure_grid
 from swarmd_recipes.pareto import picture
 from swarmd_recipes.pipeline import committed_second
@@ -298,6 +298,17 @@ def test_the_second_stage_of_the_zoo_is_taken_as_it_is_committed() -> None:
     assert second.exported.float_path.name == "small-320.second.float.tflite"
     with pytest.raises(ArtefactError, match="zoo:events-text"):
         committed_second("zoo:events-text")
+
+
+def test_the_plan_that_ships_has_a_table_of_all_its_shapes_in_which_more_work_takes_longer() -> None:
+    plan = load_plan("slow-core")
+    table = load_table(table_path("slow-core"))
+    table.covers(plan)
+    assert set(table.shapes) == {shape.name for shape in plan.shapes}
+    for shape in plan.shapes:
+        assert table.of(shape).p50_ms < plan.full.latency_share * table.zoo[plan.full.neighbour].p50_ms
+        if shape.width == 160:
+            assert table.of(shape).p50_ms > table.of(dataclasses.replace(shape, width=128)).p50_ms
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
