@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode, join
-from swarmd_protocols.effects import DatagramReceived, MemberState, SendCast
+from swarmd_protocols.effects import Command, DatagramReceived, MemberState, SendCast
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.mesh import mesh_view, reports
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, life_key, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, fate, life_key, reached
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
@@ -23,8 +23,12 @@ from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.relays import Relays
 from swarmd_protocols.swim.rules import BOOT_SHIFT
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.trust import AddStatement, Revocation
 from tests.support.mesh_net import MeshNet, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
+from tests.support.swim_net import SECRET
 
 FAILED, UNREACHABLE = MemberState.FAILED, MemberState.UNREACHABLE
 
@@ -225,6 +229,48 @@ def a_thief_fails_nobody_beyond_a_cut() -> None:
     assert all(net.sees(index, other) is UNREACHABLE for index in (0, 2) for other in (4, 5))
 
 
+def revoke(net: MeshNet, index: int) -> None:
+    """A member of a line is shut out, and all before it know it at once."""
+    said = Revocation("test", 1, (net.hosts[index].node.node,), "stolen")
+    statement = sign_statement("revoke", said, dev_role_seeds(SECRET, "revoke")[:1], net.crypto)
+    for other in range(index):
+        net.feed(other, Command("node", AddStatement("revoke", statement)))
+
+
+def nobody_fails_with_who_is_shut_out() -> None:
+    """Whom only that one could hear is cut off, also where it has heard why, and says that it hears nobody."""
+    net = formed(6, line(6))
+    since_ns = net.now
+    revoke(net, 4)
+    net.run(5)
+    assert {name for _, name in net.failures(since_ns)} == {"n004"}
+    assert all(net.sees(index, 5) is UNREACHABLE for index in range(4))
+
+
+def who_is_shut_out_is_no_link() -> None:
+    """One that is reached says that it hears it still, and the one behind heard nothing since: that fails nobody."""
+    net = formed(6, line(6))
+    since_ns = net.now
+    net.hosts[5].dark = True
+    revoke(net, 4)
+    for _ in range(20):
+        lie(net, 3, [2, 4], [])
+        net.run(0.1)
+    assert {name for index, name in net.failures(since_ns) if index < 4} == {"n004"}
+    assert all(net.sees(index, 5) is UNREACHABLE for index in range(3))
+
+
+def who_is_shut_out_is_reported_no_more() -> None:
+    """At once, as any link that is lost: others would count on it until they hear so."""
+    for seed in (4, 5, 6):
+        net = formed(6, line(6), seed)
+        key, neighbour = own_of(net, 4)[:KEY_BYTES], own_of(net, 3)
+        assert key in net.view(0).reports.heard[neighbour]
+        revoke(net, 4)
+        net.run(0.3)
+        assert not any(key in net.view(index).reports.heard[neighbour] for index in range(3))
+
+
 def said_while_a_thief_reports(per_s: int) -> list[int]:
     """Bytes of each honest node in ten seconds."""
     net = formed(6, line(6) | {(0, 5)})
@@ -363,6 +409,18 @@ def _who_is_lost_needs_no_word_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "agreed", lambda own, reports, lost: agreed(own, reports))
 
 
+def _who_is_no_member_is_a_link(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "outsiders", lambda reports, members: set())
+
+
+def _who_has_no_hearer_has_failed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "fate", lambda key, reach, hearers, gone: fate(key, reach, hearers or [*reach], gone))
+
+
+def _who_is_forgotten_is_reported_in_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "forgotten", FullView.forgotten)
+
+
 def _anybody_says_who_is_gone(patch: pytest.MonkeyPatch) -> None:
     def is_gone(self, member):  # type: ignore[no-untyped-def]
         life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
@@ -403,6 +461,9 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_claim_that_is_denied_leads_nowhere, _one_end_of_a_link_is_believed),
     (a_claim_about_somebody_lost_leads_nowhere, _who_is_lost_needs_no_word_of_its_own),
     (a_thief_fails_nobody_beyond_a_cut, _anybody_says_who_is_gone),
+    (nobody_fails_with_who_is_shut_out, _who_has_no_hearer_has_failed),
+    (who_is_shut_out_is_no_link, _who_is_no_member_is_a_link),
+    (who_is_shut_out_is_reported_no_more, _who_is_forgotten_is_reported_in_time),
 ]
 
 

@@ -25,7 +25,7 @@ class Fate(Enum):
     FAILED = "failed"
     """Everybody who could hear it is reached, and hears it no more."""
     UNREACHABLE = "unreachable"
-    """Somebody who could hear it is not reached either: they are cut off, and may be well."""
+    """Somebody who could hear it is not reached either, or nobody could: it is cut off, and may be well."""
 
 
 def life_key(node: bytes, boot: int) -> Key:
@@ -55,7 +55,7 @@ def agreed(own: Key, reports: Mapping[Key, Heard], lost: Collection[Key] = ()) -
     Args:
         own: The node.
         reports: By author, whom each hears.
-        lost: Those that have failed, or were members before this node began and have not been heard since.
+        lost: Those that have failed, were members before this node began and have not been heard since, or are none.
 
     Returns:
         By author, whom each hears that hears it too.
@@ -71,6 +71,21 @@ def agreed(own: Key, reports: Mapping[Key, Heard], lost: Collection[Key] = ()) -
         }
         for author, heard in reports.items()
     }
+
+
+def outsiders(reports: Mapping[Key, Heard], members: Collection[Key]) -> set[Key]:
+    """Whom reports name and who is no member: shut out since, or forgotten.
+
+    Their own reports went with them, so nothing they say could deny the link; no chain may end at one for that.
+
+    Args:
+        reports: By author, whom each hears.
+        members: Everybody whom the node knows as a member, itself included.
+
+    >>> outsiders({b"b": {b"a": 4, b"c": 5}}, {b"a", b"b"})
+    {b'c'}
+    """
+    return {other for heard in reports.values() for other in heard if other not in members}
 
 
 def reached(own: Key, near: Heard, reports: Mapping[Key, Heard]) -> dict[Key, int]:
@@ -110,9 +125,12 @@ def fate(key: Key, reach: Mapping[Key, int], hearers: Iterable[Key], gone: bool)
         gone: One of them has seen that no process listens there.
 
     Returns:
-        Its fate: a kernel that refuses is proof wherever the others are.
+        Its fate: a kernel that refuses is proof wherever the others are, and where nobody could hear it, no silence is.
 
     >>> fate(b"c", {b"a": 0, b"b": 4}, [b"b", b"d"], gone=False), fate(b"d", {b"a": 0, b"c": 4}, [b"c"], gone=False)
     (<Fate.UNREACHABLE: 'unreachable'>, <Fate.FAILED: 'failed'>)
+    >>> fate(b"d", {b"a": 0, b"c": 4}, [], gone=False)
+    <Fate.UNREACHABLE: 'unreachable'>
     """
-    return Fate.FAILED if gone or all(hearer in reach for hearer in hearers if hearer != key) else Fate.UNREACHABLE
+    others = {hearer for hearer in hearers if hearer != key}
+    return Fate.FAILED if gone or (others and others <= reach.keys()) else Fate.UNREACHABLE

@@ -17,7 +17,7 @@ from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, outsiders, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
 from swarmd_protocols.swim.mesh.onset import hidden_wanted
 from swarmd_protocols.swim.mesh.reports import NearReports
@@ -241,6 +241,8 @@ class MeshView(FullView):
         self.turns.over(member)
         self._unreached.pop(member.node, None)
         self._cut_off.discard(member.node)
+        self.reports.soon(lost=True)  # It may have been near: others count on it until they are told.
+        self._reach_soon()
 
     # --- who is near -------------------------------------------------------------------------------------------------
 
@@ -313,6 +315,8 @@ class MeshView(FullView):
             node[:KEY_BYTES]: self.reports.heard[node] for node in held if self.reports.is_of_this_life(held[node])
         }
         lost = {node[:KEY_BYTES] for node, member in held.items() if member.unheard or member.failed}
+        # Whoever is shut out is reached by nobody: that it is silent about a member is no word that the member ended.
+        lost |= outsiders(reports, {own, *(node[:KEY_BYTES] for node in held)})
         self._links = agreed(own, reports, lost)
         self.routes.know(own, self.near.keys(), self._links)
         for member in list(held.values()):
