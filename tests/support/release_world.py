@@ -101,6 +101,7 @@ class World:
     seed: int = 1
     crypto: Crypto = field(default_factory=ModelCrypto)
     healthy: Callable[[int, bytes], bool] = lambda node, release: True
+    upload_bytes_s: int = 0
 
     def __post_init__(self) -> None:
         self.keys = Keys("fleet", self.crypto)
@@ -153,7 +154,8 @@ class World:
             self.perform(at, self.nodes[at].on_trust(self.now))
 
     def build(self, at: int) -> Releases:
-        config = ReleasesConfig(models=(MODEL,), turn_ns=20_000_000_000, swarming=SwarmingConfig())
+        swarming = SwarmingConfig(upload_bytes_s=self.upload_bytes_s)
+        config = ReleasesConfig(models=(MODEL,), turn_ns=20_000_000_000, swarming=swarming)
         seed = self.seeds[at]
         return Releases(
             self.crypto.public_key(seed),

@@ -333,3 +333,33 @@ def test_no_chunk_comes_twice_on_a_sound_network() -> None:
     accounts = [one for node in world.nodes for swarm in node.fetcher.swarms for one in swarm.accounts.values()]
     assert sum(one.received for one in accounts) == 7 * 256 * 4_000
     assert not sum(one.wasted for one in accounts)
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+def test_files_of_a_release_that_is_desired_no_more_are_not_fetched_on(is_revoked: bool) -> None:
+    """They would share the uplinks with those of the release that took its place."""
+    world = World(3, upload_bytes_s=4_000)
+    first = release_in(world, 0, V1, 1)
+    old = make_release(V1).bundle[0].blob.sha256
+    world.run(4)
+    if is_revoked:
+        revoke = world.keys.sign("model-revoke", Revoke(MODEL, 1, first, "wrong labels").payload(), "revoke")
+        world.publish(0, [revoke])
+    release_in(world, 0, V2, 2, first)
+    world.run(2)  # The news has come, and what was on its way.
+    here = [node.fetcher.progress(old) for node in world.nodes[1:]]
+    assert all(0 < some < in_all for some, in_all in here)
+    world.run(90, lambda: world.versions() == [2] * 3)
+    assert world.versions() == [2] * 3
+    assert [node.fetcher.progress(old) for node in world.nodes[1:]] == here
+
+
+def test_a_release_that_is_desired_again_is_fetched_to_its_end() -> None:
+    world = World(3, upload_bytes_s=4_000)
+    first = release_in(world, 0, V1, 1)
+    world.run(4)
+    bad = release_in(world, 0, V2, 2, first)
+    world.run(2)
+    world.publish(0, [world.keys.sign("model-revoke", Revoke(MODEL, 1, bad, "wrong labels").payload(), "revoke")])
+    world.run(90, lambda: world.versions() == [1] * 3)
+    assert world.versions() == [1] * 3

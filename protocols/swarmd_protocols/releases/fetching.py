@@ -5,7 +5,7 @@ A chunk counts as here once it was checked and its `StoreChunk` was ordered: ord
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from swarmd_protocols.effects import Order, Rejected
 from swarmd_protocols.ids import NodeId, short
@@ -78,6 +78,10 @@ class Fetcher:
         """Files that the storage is asked for so that they are given; whether nobody else has them."""
         self._reads: dict[tuple[bytes, int], list[NodeId]] = {}
         self._unwritten = 0
+        self._wanted: dict[str, frozenset[bytes]] = {}
+        """By model, SHA-256 of the files of its desired release, once that is known."""
+        self._set_aside: set[bytes] = set()
+        """Files that were begun and belong to none of those."""
         self.blamed: dict[NodeId, int] = {}
         self.budget = UploadBudget(config.upload_bytes_s)
         self._limits = FileLimits()
@@ -90,7 +94,8 @@ class Fetcher:
     @property
     def active(self) -> bool:
         """Whether the fetch timer must run."""
-        return bool(self._waiting) or any(not one.complete or one.is_serving for one in self._swarms.values())
+        swarms = self._swarms.values()
+        return bool(self._waiting) or any(one.is_serving or _lacks(one, self._set_aside) for one in swarms)
 
     def progress(self, digest: bytes) -> tuple[int, int]:
         """(chunks here, chunks in all) of a blob; (0, 0) when it is unknown."""
@@ -104,6 +109,32 @@ class Fetcher:
             return []
         self._waiting[tag] = Waiting(blob)
         return [Order(NAME, OpenBlob(blob))]
+
+    def only(self, model: str, wanted: frozenset[bytes], now_ns: int) -> list[SubEffect]:
+        """Of a model, ask for these files and no others: what a newer release has replaced takes nothing from it.
+
+        Args:
+            model: Its name.
+            wanted: SHA-256 of each file; of another that was begun, what lies here is given as before.
+            now_ns: Own monotonic clock.
+        """
+        effects: list[SubEffect] = []
+        if self._wanted.get(model) == wanted:
+            return effects
+        self._wanted[model] = wanted
+        all_wanted = frozenset[bytes]().union(*self._wanted.values())
+        for tag in [tag for tag, one in self._waiting.items() if one.blob.sha256 not in all_wanted]:
+            del self._waiting[tag]
+            self._hello_ns.pop(tag, None)
+        for tag, swarm in list(self._swarms.items()):
+            if swarm.blob.sha256 not in all_wanted:
+                self._set_aside.add(tag)
+                swarm.is_paused = True
+            elif tag in self._set_aside:
+                self._set_aside.discard(tag)
+                swarm.is_paused = False
+                effects += self._perform(swarm, swarm.on_due(now_ns), now_ns)
+        return effects
 
     def provide(self, blob: Blob, super_seed: bool) -> list[SubEffect]:
         """Give a file that lies here whole; the publisher super-seeds."""
@@ -120,6 +151,7 @@ class Fetcher:
         """Neither give nor get this blob any longer."""
         for known in (self._swarms, self._waiting, self._hello_ns, self._providing):
             known.pop(digest[:PREFIX_BYTES], None)
+        self._set_aside.discard(digest[:PREFIX_BYTES])
         self.casts.drop(digest[:PREFIX_BYTES])
 
     def on_peers(self, reachable: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
@@ -201,13 +233,13 @@ class Fetcher:
         """Time passes: give up, ask again, greet again."""
         effects: list[SubEffect] = []
         for swarm in list(self._swarms.values()):
-            if not swarm.complete or swarm.is_serving:
+            if swarm.is_serving or _lacks(swarm, self._set_aside):
                 effects += self._perform(swarm, swarm.on_tick(now_ns), now_ns)
         for waiting in self._waiting.values():
             effects += self._ask_list(waiting, now_ns)
         for tag in (*self._waiting, *self._swarms):
-            is_complete = tag in self._swarms and self._swarms[tag].complete
-            if now_ns - self._hello_ns.get(tag, 0) >= _HELLO_NS and not is_complete:
+            lacks = tag in self._waiting or _lacks(self._swarms[tag], self._set_aside)
+            if now_ns - self._hello_ns.get(tag, 0) >= _HELLO_NS and lacks:
                 effects += self._hello(tag, now_ns)
         return effects
 
@@ -297,7 +329,7 @@ class Fetcher:
             self.drop(stored.blob.sha256)
             effects.append(Rejected("self", "no room for chunks; see models.quota_mib"))
         if 2 * self._unwritten <= MAX_UNWRITTEN:
-            for swarm in [one for one in self._swarms.values() if one.is_paused]:
+            for swarm in [one for tag, one in self._swarms.items() if one.is_paused and tag not in self._set_aside]:
                 swarm.is_paused = False
                 effects += self._perform(swarm, swarm.on_due(now_ns), now_ns)
         return effects
@@ -436,6 +468,11 @@ class Fetcher:
                     self.blamed[peer] = self.blamed.get(peer, 0) + 1
                     effects.append(Rejected(short(peer), reason))
         return effects
+
+
+def _lacks(swarm: BlobSwarm, set_aside: Collection[bytes]) -> bool:
+    """Whether something of a file is missing here that is wanted."""
+    return not swarm.complete and swarm.blob.sha256[:PREFIX_BYTES] not in set_aside
 
 
 def _tell(to: NodeId, tag: bytes, mask: int) -> Send:

@@ -199,6 +199,7 @@ class RolloutPolicy:
                 return [*effects, *self._go_back(model, running, reason, stopped)]
         effects += self._serve(mine, local.active)
         target = versions.desired(self.view, model, self.config.facts, stopped)
+        effects += self._fetcher.only(model, mine.files_of(target[1]) if target else frozenset(), now_ns)
         if target is None:
             return [*effects, *self._nothing_admissible(model, mine)]
         digest, release = target

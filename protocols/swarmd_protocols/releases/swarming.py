@@ -97,7 +97,7 @@ class BlobSwarm:
     It is given what it lacks as anybody is: a device whose memory flips bits is not to stay with an old model.
     """
     is_paused: bool = False
-    """Asks for nothing: the disk has to catch up."""
+    """Asks for nothing: the disk has to catch up, or nobody here wants the file any more."""
     useless: int = 0
     """Messages that brought nothing and asked for nothing that was offered."""
     _near: dict[NodeId, Neighbour] = field(default_factory=dict)
@@ -260,7 +260,7 @@ class BlobSwarm:
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When a refused peer may be asked again, if that is all that holds us up."""
-        if self.complete:
+        if self.complete or self.is_paused:
             return None
         if self.hold_until_ns > now_ns:
             return self.hold_until_ns

@@ -200,6 +200,11 @@ class ModelView:
         mine = {one.blob.sha256: one for one in offers if one.target_sha256 == target_sha256}
         return sorted(mine.values(), key=lambda one: (one.blob.size, one.blob.sha256))
 
+    def files_of(self, release: Release) -> frozenset[bytes]:
+        """SHA-256 of all files that may have to come for a release: its bundle's, and the deltas that make them."""
+        files = {one.blob.sha256 for one in release.bundle}
+        return frozenset(files | {delta.blob.sha256 for one in files for delta in self.deltas_to(one)})
+
 
 @dataclass(slots=True)
 class View:
