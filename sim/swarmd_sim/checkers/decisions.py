@@ -4,12 +4,13 @@ trust.invented        a node believes a root, a revocation or a group key that n
                       of the root that replaced a role's stolen keys, what these say is that role's word to it, until
                       it hears (`trust.withheld`: within the quiet time)
 trust.forgotten       within one life, a node no longer believes what it believed of the officers' words
-trust.withheld        after quiet, a node does not believe what the officers handed over
+trust.withheld        after quiet, a node does not believe what the officers handed over where it could hear it: in its
+                      part of the swarm, or at somebody who has been linked with it for ten seconds since (`told.py`)
 trust.shut_out_here   a revoked node, or one that only a replaced key certified, is ALIVE somewhere 10 s after its news
 trust.key_leaked      a node that was shut out when the newest group key was made holds it; one that was shut out since
                       learned that key by right, and only a newer one can take it out
 state.stranger        a node holds facts of an author that nobody enrolled
-state.shut_out_facts  after quiet, a node holds facts of an author that was shut out
+state.shut_out_facts  after quiet, a node holds facts of an author that was shut out, as it is to know by then
 releases.invented     the same of a floor, a revocation or a release that the publisher did not sign
 releases.forgotten    within one life, a node no longer believes a floor or a revocation
 releases.taken_back   what every node ran, promoted and not revoked, is run no more
@@ -22,6 +23,7 @@ from swarmd_protocols.effects import MemberState
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.trust import Trust
 from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.checkers.told import Told, words_of
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.publisher import FACTORY, MODEL, Flaw
@@ -62,6 +64,7 @@ class DecisionsChecker(CheckerBase):
         self._told: set[tuple[str, int]] = set()
         self._ran_by_all_ns: dict[bytes, int] = {}
         self._known_ns: dict[bytes, int] = {}
+        self._words = Told(officers) if officers is not None else None
 
     def on_step(self, now_ns: int) -> None:
         """Safety once a second."""
@@ -77,24 +80,20 @@ class DecisionsChecker(CheckerBase):
             self._models(host, belief, self._officers)
         self._shut_out(now_ns, self._officers)
         self._promoted(now_ns)
+        if self._words is not None and self.run.injector.last_push_ns >= 0:
+            self._words.on_step(self.run.components())
 
     def on_end(self, now_ns: int) -> None:
         """After quiet, everybody believes all of it."""
-        if self._officers is None or self.run.injector.last_push_ns < 0:
+        if self._officers is None or self._words is None or self.run.injector.last_push_ns < 0:
             return
         officers = self._officers
-        shut_out = officers.shut_out
-        for host in self.run.component():
-            trust = _trust_of(host)
-            late = [
-                what
-                for what, holds in (
-                    ("roots", len(trust.roots) >= len(officers.roots)),
-                    ("revocations", set(trust.revoked) >= set(officers.revoked_ns)),
-                    ("group keys", set(trust.group_keys) >= set(officers.groups)),
-                )
-                if not holds
-            ]
+        component = self.run.component()
+        words = self._words.known_in(component)
+        shut_out = officers.shut_out - (set() if words.roots >= len(officers.roots) else officers.rogues)
+        shut_out -= set(officers.revoked_ns) - words.revoked
+        for host in component:
+            late = words_of(_trust_of(host)).lacks(words)
             if late:
                 self._violate("trust.withheld", host, f"{host.name} lacks {late} of the officers after quiet")
             facts = shut_out & set(origins(self.run.replica(host)))

@@ -52,6 +52,8 @@ class Officers:
     """Nodes that a stolen enrol key certified; out since that key was replaced."""
     issued: list[Envelope] = field(default_factory=list)
     """What else they signed: the publisher's statements, which a new root names as right where their keys go."""
+    handed: dict[int, tuple[int, frozenset[bytes], frozenset[int]]] = field(default_factory=dict)
+    """By host, how many roots, whose revocations and which group keys were handed over at it, at the last time."""
     _revocations: list[bytes] = field(default_factory=list)
     _certificates: dict[bytes, bytes] = field(default_factory=dict)
     """By node."""
@@ -198,6 +200,7 @@ class Officers:
 
     def push(self, host: Host) -> None:
         """Hand everything over at one node."""
+        self.handed[host.index] = len(self.roots), frozenset(self.revoked_ns), frozenset(self.groups)
         for kind, statement in self.statements():
             host.command("node", AddStatement(kind, statement))
 
