@@ -118,16 +118,22 @@ def make(bundle: Bundle, source: Path, tensor: str, crops: Path | None, out: Pat
     detector.close()
     text = _toml(source.read_text("utf-8"), bundle, path)
     made = out / f"{name}.toml"
-    made.write_text(text, "utf-8")
     if bundle.second is not None:
         for one in (bundle.second_artefact(),):
             for file in (one.tflite, one.onnx) if one is not None else ():
                 if file is not None:
                     shutil.copy(file, out / file.name)
+    made.write_text(text, "utf-8")
+    if bundle.golden is not None:
+        text = text.replace(
+            "\n[provenance]", _golden(load_bundle(made), bundle.golden.path, out / f"{name}.golden.npz")
+        )
+        made.write_text(text, "utf-8")
     spec = FrameSpec(FAULTS, frames, TEST_SEED, str(crops or ""), 1)
     for key, judged in (("whole", bundle), ("narrow", load_bundle(made))):
         found = evaluate_frames(judged, frames_of(spec, judged), ONNX)
         said[key] = {score: found[score] for score in _SCORES}
+    said["seed"], said["data_sha256"] = TRAIN_SEED, sha256(crops.read_bytes()).hexdigest() if crops else ""
     row = json.dumps(said).replace('": ', '" = ').replace("null", '""')
     made.write_text(f"{text}narrow = {row}\n", "utf-8")
     cv2.imwrite(str(out / f"{name}.png"), held[0])
@@ -169,13 +175,30 @@ def _jpegs(images: Sequence[Image]) -> dict[str, Any]:
     }
 
 
+def _golden(made: Bundle, whole: Path, path: Path) -> str:
+    """Write what the new graph gives for the whole's golden picture; the section that names it, and what follows."""
+    with np.load(whole, allow_pickle=False) as arrays:
+        stored = {name: arrays[name] for name in arrays.files}
+    detector = Detector.open(made, ONNX)
+    outputs = {one.shape: one for one in detector.raw_outputs(stored["image"])}
+    detector.close()
+    for name in stored.keys() - {"image", "second_image", "second_cls"}:
+        stored[name] = outputs[stored[name].shape]
+    np.savez_compressed(path, **stored)
+    digest = sha256(path.read_bytes()).hexdigest()
+    return f'\n[golden]\nfile = "{path.name}"\nsha256 = "{digest}"\ntolerance_steps = 8\n\n[provenance]'
+
+
 def _toml(text: str, bundle: Bundle, path: Path) -> str:
-    """The source's TOML with the new file and name, and without its golden vector: another graph's."""
+    """The source's TOML with the new file and name, and without what was measured of its graph: this is another."""
     sections = {part.partition("]")[0]: part for part in ("\n" + text).split("\n[") if "]" in part.split("\n")[0]}
     head = text[: text.index("\n[")].replace(f'name = "{bundle.name}"', f'name = "{bundle.name}-narrow"')
     sections["model"] = f'model]\nfile = "{path.name}"\nsha256 = "{sha256(path.read_bytes()).hexdigest()}"\n'
-    sections.pop("golden", None)
-    last = sections.pop("provenance", "provenance]")
+    kept = [line for line in sections.get("provenance", "").splitlines() if line.startswith(("about", "recipe"))]
+    for name in [name for name in sections if name.split(".")[0] in ("golden", "reference", "curve", "provenance")]:
+        del sections[name]
+    made_of = [f"made_of = {json.dumps(bundle.name)}", f'made_of_digest = "{bundle.digest}"']
+    last = "\n".join(["provenance]", *kept, *made_of])
     return "\n[".join([head, *sections.values(), last]).rstrip("\n") + "\n"
 
 

@@ -22,6 +22,8 @@ def test_a_bundle_of_the_zoo_computes_what_it_did_where_it_was_made(name: str) -
     assert bundle.labels == FAULT_LABELS
     assert "never" in bundle.provenance["about"]
     assert 0.02 < nominal_pixel_m(bundle) < 0.2
+    if "narrow" in bundle.provenance:
+        return  # Made of its twin's INT8 form.
     twin = float_twin(bundle)
     assert twin is not None
     assert twin.model_path.name.endswith(".float.tflite")

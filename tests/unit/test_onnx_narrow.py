@@ -11,6 +11,7 @@ from swarmd.worker.coding import packed
 from swarmd.worker.splitting import read_splits
 from swarmd_models.backends.base import Array
 from swarmd_models.bundle import ZOO, load_bundle
+from swarmd_models.choose import measure_zoo
 from swarmd_models.detector import Detector
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import FrameSpec, frames_of
@@ -91,6 +92,38 @@ def test_a_narrow_model_is_a_bundle_of_its_own_that_can_be_lent_in_parts(model: 
     (read,) = read_splits(str(split)).values()
     assert read.digest == bundle.digest
     assert read.parts.sizes[1] < 9_000, "what lies at the narrow place"
+
+
+def test_law_the_zoos_narrow_model_sends_less_than_a_jpeg_and_its_parts_are_the_whole(
+    fitted: tuple[list[Array], list[Array], list[Image]], tmp_path: Path
+) -> None:
+    """And it says what it was made of and how good it is."""
+    bundle, source = load_bundle("zoo:tiny-224-narrow"), load_bundle("zoo:tiny-224")
+    said = bundle.provenance["narrow"]
+    assert bundle.provenance["made_of_digest"] == source.digest
+    assert said["data_sha256"] == source.provenance["data_sha256"]
+    assert said["packed_bytes"] < 0.65 * said["jpeg_95_bytes"]
+    assert said["narrow"]["modules"] == said["whole"]["modules"] > 4_000
+    assert said["narrow"]["ap"] > said["whole"]["ap"] - 0.01
+    path = bundle.artefact().onnx
+    assert path is not None
+    graph = OnnxGraph(read_onnx(path))
+    (tmp_path / "head.onnx").write_bytes(graph.part(None, NARROW))
+    whole, head = load(path), load(tmp_path / "head.onnx")
+    (tmp_path / "tail.onnx").write_bytes(graph.part(head.outputs[0], None))
+    tail = load(tmp_path / "tail.onnx")
+    _, items, frames = fitted
+    sent = [run(head, one)[0] for one in items]
+    for one, cut in zip(items, sent, strict=True):
+        assert [out.tobytes() for out in run(whole, one)] == [out.tobytes() for out in run(tail, cut)]
+    jpegs = [cv2.imencode(".jpg", one, [cv2.IMWRITE_JPEG_QUALITY, 95])[1].size for one in frames]
+    assert sum(len(packed(cut.tobytes()) or cut.tobytes()) for cut in sent) < 0.75 * sum(jpegs)
+
+
+def test_the_eye_chooses_no_model_that_is_made_for_parts() -> None:
+    rungs, problems = measure_zoo(ONNX)
+    assert "tiny-224-narrow.toml" not in {rung.path.name for rung in rungs}
+    assert "narrow" not in "".join(problems)
 
 
 def test_there_must_be_such_a_tensor() -> None:
