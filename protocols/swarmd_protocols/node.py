@@ -53,6 +53,7 @@ from swarmd_protocols.subprotocol import (
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
+from swarmd_protocols.swim.event_shelf import last_life
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.mesh.relay import Relay
 from swarmd_protocols.swim.messages import (
@@ -123,7 +124,7 @@ class Node:
         """
         trust = trust or open_trust(identity, restored, crypto)
         claims = identity.claims()
-        boot = int.from_bytes(restored.get(_BOOT_JOURNAL, b"")[:8], "big") + 1
+        boot = max(int.from_bytes(restored.get(_BOOT_JOURNAL, b"")[:8], "big"), last_life(restored, claims.node)) + 1
         if boot > BOOT_MAX:
             boot = 1  # The journal is damaged; peers that know a later life will say so.
         channel = Channel(identity.seed, boot.to_bytes(8, "big") + rng.randbytes(32), crypto)

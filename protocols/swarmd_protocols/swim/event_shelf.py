@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NODE_ID_BYTES
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.rules import fingerprint
+from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
 
 _KEY = b"swim/event/"
 """Journal key of an event: this, the id of its origin and its sequence, 8 bytes; the message as it was passed on, and a
@@ -27,6 +27,21 @@ without end would wear the flash of every member."""
 
 def _check(key: bytes, encoded: bytes) -> bytes:
     return fingerprint(key + encoded).to_bytes(8, "big")
+
+
+def last_life(records: Mapping[bytes, bytes], node: bytes) -> int:
+    """The latest life of a node of which a journal holds own events; 0 for none.
+
+    What it says next must have a higher number, also where the record of its lives was damaged.
+
+    Args:
+        records: All journal records.
+        node: Whose own events.
+    """
+    prefix = _KEY + node
+    own = [key for key in records if key.startswith(prefix) and len(key) == len(prefix) + 8]
+    whole = [key for key in own if records[key][-8:] == _check(key, records[key][:-8])]
+    return max((int.from_bytes(key[-8:], "big") >> BOOT_SHIFT for key in whole), default=0)
 
 
 class EventShelf:
