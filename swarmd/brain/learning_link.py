@@ -41,6 +41,9 @@ TASK_MAX_S = 3_600.0
 """Seconds that a child may take: one that runs only when the device idles may wait long for its turn."""
 RETRY_S = 60.0
 """Seconds until a model that could not be read is looked at again."""
+WORSE = 0.05
+"""Fewer of the faults held back named right, as a share, from which a head is worse: two standard errors of a hundred
+faults, of which nine in ten are right."""
 REVIEWS_MAX = 2_000
 """Reviewed objects of which a task is told: a megabyte."""
 
@@ -304,6 +307,7 @@ class LearningLink:
         if isinstance(found, words.Taught):
             self._taught, self._problem = found, ""
             self._judge_pace(is_first=not any(moved))
+            self._judge_head(found)
         else:
             self._fail(found.text if isinstance(found, words.Failed) else "no answer to what was asked")
         return None if is_stale() else found
@@ -314,6 +318,13 @@ class LearningLink:
             self._tell_problem(
                 f"a training took {self._took_s:.0f} s and a round {self._section.round_s:.0f}: raise learning.round_s "
                 "on all members, or heads may not settle"
+            )
+
+    def _judge_head(self, found: words.Taught) -> None:
+        """What the swarm merged is worse here than what it began with: nobody runs it, and people should know."""
+        if found.start is not None and found.now is not None and found.now < found.start - WORSE:
+            self._tell_problem(
+                f"the merged head names {found.now:.3f} of what was held back here right, the start {found.start:.3f}"
             )
 
     def _common(self) -> words.Common:

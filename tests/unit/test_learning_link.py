@@ -196,6 +196,19 @@ def test_a_device_that_is_slower_than_rounds_says_so(tmp_path: Path) -> None:
     assert "raise learning.round_s" in desk.status()["problem"]
 
 
+@pytest.mark.parametrize(("now", "is_said"), [(0.62, True), (0.68, False), (0.8, False), (None, False)])
+def test_a_head_that_is_worse_than_the_start_is_said(tmp_path: Path, now: float | None, is_said: bool) -> None:
+    desk = Desk(tmp_path)
+
+    async def worse(task: words.ToLearner) -> words.FromLearner:
+        found = words.Taught((0.5,) * 8, 30, 10, 0.7 if now is not None else None, now, (), ())
+        return DESCRIBED if isinstance(task, words.Describe) else found
+
+    desk.answers = worse
+    turn(desk, lambda: desk.said)
+    assert ("the merged head" in desk.status()["problem"]) == is_said
+
+
 def test_weights_that_are_no_numbers_are_a_problem_and_no_crash(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     turn(desk, lambda: desk.said)
