@@ -10,7 +10,8 @@ share its connection to each pipe, so connections are not what is counted here (
 region and the pipes are processes as in the field. What they use is CPU time of their own; waiting times belong to this
 machine and its load. `--kill S` kills the first pipe S seconds after the start, `--freeze S:T` stops it for T seconds
 (SIGSTOP, its connections stay; without T until everything is above), `--cut S:T` stops the region. In the end every
-worker waits until the region has everything. One JSON object.
+worker waits until the region has everything. With `--signed-before` workers sign what the swarms' nodes see before the
+start: in the field that is no gateway's work. `said_done_s` is when the last object was said. One JSON object.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ class Gateway:
         pair = Pair(CRYPTO, self.identity.seed, CRYPTO.public_key(REGION_SEED))
         self.sending = Sending(self.outbox, pair, Place(self.key, Way.UP, self.identity.node), 2, self._on_down)
         self.serial = 0
+        self.seen = deque[tuple[bytes, Member, bytes]]()
+        """What was signed beforehand and has not been said."""
         self.said_s: dict[bytes, float] = {}
         self.delays_s: list[float] = []
         self.refused: list[str] = []
@@ -86,20 +90,26 @@ class Gateway:
         ]
         self.outbox.put(rows, round(time.time() * 1000))
 
-    def say(self) -> None:
-        self.serial += 1
-        stamp = round(time.time() * 1000)
+    def see(self) -> tuple[bytes, Member, bytes]:
+        """What the swarm's node does: a thing seen and signed; its id, its member and the batch."""
+        serial = self.serial + len(self.seen) + 1
         seen = Sighting(
-            "hot-spot", LATTICE, (self.serial % 1_000, self.serial // 1_000), False, True, self.serial * 50, 0,
-            (400, 0, 400), 900, MINUTE, 2 * MINUTE, self.serial, b"modelsha", (),
+            "hot-spot", LATTICE, (serial % 1_000, serial // 1_000), False, True, serial * 50, 0,
+            (400, 0, 400), 900, MINUTE, 2 * MINUTE, serial, b"modelsha", (),
         )  # fmt: skip
         batch = seal_batch(
-            Stream.FACTS, self.author.node, (1, self.serial), (1, 1), bytes(16) if self.serial == 1 else b"p" * 16,
+            Stream.FACTS, self.author.node, (1, serial), (1, 1), bytes(16) if serial == 1 else b"p" * 16,
             MINUTE, encode_facts(Facts([seen])), self.signer,
         )  # fmt: skip
         key = bytes.fromhex(entry_of(self.author.node, seen, batch.dot, "hot-spot").object_id)
-        row = ObjectRow(stamp, key, "hot-spot", (Member(0, *seen.key),))
-        self.outbox.put([Waiting(RowKind.OBJECT, key, encode_object(row), (batch.raw,))], stamp)
+        return key, Member(0, *seen.key), batch.raw
+
+    def say(self) -> None:
+        stamp = round(time.time() * 1000)
+        key, member, raw = self.seen.popleft() if self.seen else self.see()
+        self.serial += 1
+        row = ObjectRow(stamp, key, "hot-spot", (member,))
+        self.outbox.put([Waiting(RowKind.OBJECT, key, encode_object(row), (raw,))], stamp)
         self.said_s[key] = time.monotonic()
         self.sending.pump(self.clock_ns())
 
@@ -128,6 +138,10 @@ async def work(args: argparse.Namespace) -> dict[str, Any]:
 
         return hear
 
+    if args.signed_before:
+        for one in gateways:
+            for _ in range(int(args.seconds / args.every)):
+                one.seen.append(one.see())
     make = pipe_maker(MqttConfig(), PREFIX)
     listens = [Place(one.key, Way.DOWN, one.identity.node).path(PREFIX) for one in gateways]
     uplinks: list[Uplink] = [make(path, listens, hearer(at)) for at, path in enumerate(args.paths.split(","))]
@@ -161,6 +175,7 @@ async def work(args: argparse.Namespace) -> dict[str, Any]:
             late_s = max(late_s, time.time() - due_s)
             one.say()
     cpu_said_s = time.process_time() - cpu_s
+    said_done_s = time.time() - begin_s
     deadline = time.monotonic() + WAIT_S
     while any(len(one.outbox) for one in gateways) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
@@ -179,6 +194,7 @@ async def work(args: argparse.Namespace) -> dict[str, Any]:
         "cpu_s": cpu_said_s,
         "late_s": late_s,
         "ended_s": time.time() - begin_s,
+        "said_done_s": said_done_s,
         "delays_s": delays,
     }
 
@@ -267,7 +283,8 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     workers = []
     for first in range(0, args.gateways, each):
         words = ("--worker", f"{first}:{min(each, args.gateways - first)}", "--folder", str(folder))
-        rest = ("--paths", ",".join(paths), "--seconds", str(args.seconds), "--every", str(args.every))
+        rest = ["--paths", ",".join(paths), "--seconds", str(args.seconds), "--every", str(args.every)]
+        rest += ["--signed-before"] if args.signed_before else []
         workers.append(Process(sys.executable, "-m", "tests.bench.bench_federation", *words, *rest))
     processes = [*pipes, region, *workers]
     try:
@@ -302,6 +319,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "readable": readable,
         "lost": said - readable,
         **{name: sum(one[name] for one in told) for name in ("left", "dropped", "refused", "frames", "switches")},
+        "said_done_s": round(max(one["said_done_s"] for one in told), 1),
         "took_s": round(took_s, 1),
         "late_most_s": round(max(one["late_s"] for one in told), 2),
         "messages_s": round(2 * sum(one["frames"] for one in told) / took_s),
@@ -370,6 +388,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0, metavar="S", help="each says one object every S seconds")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--pipe", choices=["mqtt", "zenoh"], default="zenoh")
+    parser.add_argument("--signed-before", action="store_true", help="what nodes sign is signed before the start")
     parser.add_argument("--kill", type=float, default=0.0, metavar="S")
     parser.add_argument("--freeze", default="", metavar="S[:T]")
     parser.add_argument("--cut", default="", metavar="S:T")
@@ -384,7 +403,8 @@ def main() -> None:
         if args.sessions:
             sessions(args.pipe, args.sessions, Path(text))
         asked = {
-            name: getattr(args, name) for name in ("pipe", "gateways", "seconds", "every", "kill", "freeze", "cut")
+            name: getattr(args, name)
+            for name in ("pipe", "gateways", "seconds", "every", "signed_before", "workers", "kill", "freeze", "cut")
         }
         print(json.dumps({**asked, **run(args, Path(text)), "load": round(os.getloadavg()[0], 1)}))
 

@@ -61,6 +61,20 @@ def asked_together(patch: Patch) -> None:
     patch.setattr(Flow, "_question", all_alike)
 
 
+def asked_each_second(patch: Patch) -> None:
+    """However long its answers take, a silent region is asked each second."""
+    question = Flow._question
+
+    def impatient(self: Flow, asked_ns: int, connected: Sequence[bool], now_ns: int) -> list[flow.Plan]:
+        mean_ns, doubled, self._mean_ns, self._doubled = self._mean_ns, self._doubled, 0, 0
+        spread_ns, self._spread_ns = self._spread_ns, 0
+        plans = question(self, asked_ns, connected, now_ns)
+        self._mean_ns, self._spread_ns, self._doubled = mean_ns, spread_ns, doubled
+        return plans
+
+    patch.setattr(Flow, "_question", impatient)
+
+
 def new_rows_at_once(patch: Patch) -> None:
     """What was said in a silence leaves at the first answer, all of it."""
     kept = Flow._return
@@ -76,6 +90,7 @@ def new_rows_at_once(patch: Patch) -> None:
         (patience_stays, laws.test_a_region_that_is_only_slow_is_not_sent_everything_twice),
         (patience_for_ever, laws.test_a_region_that_is_only_slow_is_not_sent_everything_twice),
         (never_quiet, laws.test_while_nobody_answers_only_the_question_is_left),
+        (asked_each_second, laws.test_a_slow_region_is_asked_no_more_often_than_it_answers),
         (asked_together, laws.test_gateways_that_were_cut_off_together_do_not_ask_together),
         (new_rows_at_once, laws.test_what_was_only_said_in_a_silence_returns_with_the_rest),
         (window_stays, laws.test_what_is_missed_halves_the_window_and_answers_open_it),

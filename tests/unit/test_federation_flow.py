@@ -162,6 +162,17 @@ def test_a_thousand_gateways_do_not_return_at_once() -> None:
     assert len({moment // (100 * MS) for moment in moments}) >= 9
 
 
+def test_a_slow_region_is_asked_no_more_often_than_it_answers() -> None:
+    """A thousand gateways that each ask it once a second keep a region slow that has a second's work before it."""
+    for answer_ms, each_s in ((30, 1), (6_000, 6)):
+        flow = Flow(2, place=0.3)
+        lived(answer_ms, 60, flow)
+        # Then it is silent for two minutes, with something waiting.
+        asked = [at for at in range(0, 120_000, 250) if send(flow, [(1, 10)], 100_000_000 * MS + at * MS)]
+        asked = [at for at in asked if at * MS >= QUIET_NS]
+        assert 105 / each_s / 1.5 <= len(asked) <= 105 / each_s + 2, f"{len(asked)} times, answers take {answer_ms} ms"
+
+
 def lived(answer_ms: int, seconds: int, flow: Flow, began_ns: int = 0) -> tuple[int, int]:
     """A row each second to a region that answers everything after so long; returns (rows, times that they left)."""
     answers: list[tuple[int, list[int], int]] = []

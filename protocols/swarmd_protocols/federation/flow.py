@@ -12,7 +12,8 @@ Rules this file keeps:
 - Where nothing is to be said an empty frame is, each `POLL_NS`, each `ANSWER_NS` while nobody answers: its answer says
   that the path works, and brings what the region has.
 - After `QUIET_NS` without any answer nothing but that question leaves, by the paths in turn, each `ANSWER_NS` and at a
-  moment of this gateway's own in it: a pipe that takes what nobody answers is not given the same rows for ever.
+  moment of this gateway's own in it: a pipe that takes what nobody answers is not given the same rows for ever. Where
+  answers have been seen to take longer it is once in a patience: a thousand questions a second would keep it so.
 - At the first answer after a silence longer than the patience, what has waited for longer than that counts as never
   sent: waits that have grown would only be added to the absence. It leaves by the least window, and at a moment of this
   gateway's own within `RETURN_NS`, and so does what was said while only the question left: a thousand gateways do not
@@ -166,8 +167,9 @@ class Flow:
         return plans
 
     def _question(self, asked_ns: int, connected: Sequence[bool], now_ns: int) -> list[Plan]:
-        """Nobody has answered for long: an empty frame, once in each `ANSWER_NS`."""
-        due_ns = now_ns - (now_ns - asked_ns - round(self.place * ANSWER_NS)) % ANSWER_NS
+        """Nobody has answered for long: an empty frame, once in the time that an answer takes, `ANSWER_NS` at least."""
+        each_ns = self.patience_ns
+        due_ns = now_ns - (now_ns - asked_ns - round(self.place * each_ns)) % each_ns
         if self._spoke_ns >= due_ns:
             return []
         self._change(connected)
