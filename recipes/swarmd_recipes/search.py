@@ -315,8 +315,8 @@ def _run(plan: Plan, table: LatencyTable, options: argparse.Namespace) -> None:
         (out / f"search-{plan.name}.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
         (out / f"search-{plan.name}.svg").write_text(picture(said), encoding="utf-8")
 
+    write()
     if options.only_search:
-        write()
         return
     for trial in finalists(plan, table, trials):
         full[trial.shape.name] = asdict(trial.cost) | proxies.full(trial.shape)

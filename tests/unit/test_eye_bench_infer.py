@@ -31,3 +31,8 @@ def test_a_model_without_a_golden_vector_is_not_said_to_agree_with_one() -> None
     assert _note("litert 2", "ok") == "litert 2"
     assert _note("litert 2", "none") == "litert 2; no golden vector"
     assert _note("litert 2", "it differs") == "it differs"
+
+
+def test_one_frame_is_measured_however_short_the_time() -> None:
+    figures = bench_infer.measure("zoo:tiny-224", "", "litert", 1, 0.0)
+    assert figures["frames"] == figures["from_1080p"]["frames"] == 1
