@@ -57,13 +57,20 @@ def what_others_pass_on_rides_in_no_probe() -> None:
 
 
 def much_news_at_once_is_passed_on_by_few() -> None:
-    """Twelve report at one moment: each waits for its turn, and so hears that others have said most of it."""
-    net = hall()
-    before = counted(net, "near_recasts")
-    for author in range(1, 13):
-        lie(net, author, list(range(2, 9)), [])
-    net.run(3)
-    assert counted(net, "near_recasts") - before <= 12 * 11 // 2
+    """Twelve report at one moment: each waits for its turn, and so hears that others have said most of it.
+
+    One hall says little, by the draw of its waits: of eight, 59 to 79 casts where the rule holds and 77 to 92 where it
+    does not. On average it is 71 and 84.
+    """
+    casts = 0
+    for seed in range(1, 9):
+        net = hall(seed=seed)
+        before = counted(net, "near_recasts")
+        for author in range(1, 13):
+            lie(net, author, list(range(2, 9)), [])
+        net.run(3)
+        casts += counted(net, "near_recasts") - before
+    assert casts <= 8 * 77
 
 
 def late_echoes_are_waited_for() -> None:

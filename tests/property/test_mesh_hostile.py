@@ -289,9 +289,9 @@ def many_reports_cost_others_little_more_than_few() -> None:
     assert all(more <= 2 * less for less, more in zip(few, many, strict=True)), (few, many)
 
 
-def hall(count: int = 20) -> MeshNet:
+def hall(count: int = 20, seed: int = 1) -> MeshNet:
     """A mesh where everybody hears everybody but the last, who hears the first: it stays one."""
-    net = MeshNet(count, everybody(count - 3) | {(0, count - 3), (0, count - 2), (0, count - 1)})
+    net = MeshNet(count, everybody(count - 3) | {(0, count - 3), (0, count - 2), (0, count - 1)}, seed)
     assert net.run_until(net.formed, 30) is not None
     assert net.run_until(lambda: all(net.is_mesh(index) for index in range(count)), 30) is not None
     net.run(10)
