@@ -94,6 +94,49 @@ def test_who_tells_a_newcomer_too_little_brings_it_nothing_old(
     nothing_old_is_new(count, seed, said, kept, unasked=unasked, brings=brings)
 
 
+def said_between_two_answers_is_heard(count: int, seed: int, at_ms: int) -> None:
+    """Who says an event as another joins tells it that, though its way there is longer than that of an answer."""
+    net = Net(count, seed=seed, start=False)
+    for index in range(count):
+        if index != STARTS:
+            net.feed(index, Started())
+    net.run(6)
+    net.hosts[SPEAKS].node._swim.events.say("old", b"")
+    net.run(4)
+    real, delay_ns = net.carry, net.delay_ns
+
+    def carry(host: Host, destination: str, event: object, loss: float) -> None:
+        net.delay_ns = 60 * MS if {host.index, net.index(destination)} == {SPEAKS, STARTS} else delay_ns
+        real(host, destination, event, loss)
+
+    net.carry = carry  # type: ignore[method-assign]
+    net.feed(STARTS, Started())
+    net.run(at_ms / 1000)
+    starts = net.hosts[STARTS].node.node
+    known = all(starts in host.node._swim.core.table.by_node for host in net.hosts if host.index != STARTS)
+    net.hosts[SPEAKS].node._swim.events.say("now", b"")
+    net.run(LATER_S)
+    told = [event.name for _, index, event in net.delivered() if index == STARTS]
+    assert told == ["now"] or not (known or told), told
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(3, 6), st.integers(0, 99), st.integers(0, 400))
+@example(3, 1, 120)
+@example(3, 3, 96)
+def test_what_is_said_between_two_answers_is_heard(count: int, seed: int, at_ms: int) -> None:
+    said_between_two_answers_is_heard(count, seed, at_ms)
+
+
+def _nothing_is_unsure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Answers, "is_unsure", lambda self, origin, sequence, now_ns: False)
+
+
+def _between() -> None:
+    for at_ms in range(90, 130, 6):
+        said_between_two_answers_is_heard(3, 3, at_ms)
+
+
 def _bringing() -> None:
     nothing_old_is_new(5, 1, 4, -1, unasked=True, brings=True)
 
@@ -109,10 +152,10 @@ def _one_is_enough(patch: pytest.MonkeyPatch) -> None:
 def _the_lower_counts(patch: pytest.MonkeyPatch) -> None:
     original = Answers.close
 
-    def close(self: Answers) -> tuple[dict[bytes, int], dict[bytes, dict[bytes, int]]]:
+    def close(self: Answers, now_ns: int) -> tuple[dict[bytes, int], dict[bytes, dict[bytes, int]]]:
         told = list(self._told.values())
         lowest = {node: min(one.get(node, 0) for one in told) for one in told for node in one}
-        return lowest, original(self)[1]
+        return lowest, original(self, now_ns)[1]
 
     patch.setattr(Answers, "close", close)
 
@@ -138,6 +181,7 @@ def _all_that_came_is_news(patch: pytest.MonkeyPatch) -> None:
         (_the_lower_counts, _answering),
         (_answers_twice, _bringing),
         (_all_that_came_is_news, _bringing),
+        (_nothing_is_unsure, _between),
     ],
 )
 def test_mutants_are_found(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +194,7 @@ def test_only_who_was_asked_answers_and_once() -> None:
     answers.ask(b"honest")
     assert answers.take(b"honest", {b"a": 5})
     assert not answers.take(b"honest", {b"a": 0}), "twice"
-    assert answers.close() == ({b"a": 5}, {b"honest": [b"a"]})
+    assert answers.close(0) == ({b"a": 5}, {b"honest": [b"a"]})
     assert not answers.take(b"honest", {b"a": 0}), "it is over"
 
 
@@ -159,7 +203,7 @@ def test_what_two_told_stays_and_what_one_told_alone_may_be_denied() -> None:
     for peer, told in ((b"one", {b"a": 5, b"b": 2}), (b"two", {b"a": 5, b"b": 9})):
         answers.ask(peer)
         assert answers.take(peer, told)
-    begins, tellers = answers.close()
+    begins, tellers = answers.close(0)
     assert begins == {b"a": 5, b"b": 9}
     for peer, origins in tellers.items():
         first.take(peer, {origin: begins[origin] for origin in origins}, 0)

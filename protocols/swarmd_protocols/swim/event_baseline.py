@@ -21,6 +21,9 @@ ANSWERS = 2
 """So many members are heard on what was said before; with one key stolen one of them is honest."""
 SECOND_NS = 1_000_000_000
 """After the first answer the second is awaited for so long, nanoseconds: others are asked three times in it."""
+_LATE_NS = 5_000_000_000
+"""For so long after it is known where this node begins, nanoseconds, an event that only one of the answers has may turn
+out to be news: it was said between the two, and is on its way here."""
 _ASKED_MAX = 1_024
 """Members that count as asked; a node asks whom it meets and one more every 300 ms, until it knows."""
 _BROUGHT_MAX = 1_024
@@ -37,6 +40,9 @@ class Answers:
         self._asked: set[bytes] = set()
         self._told: dict[bytes, dict[bytes, int]] = {}
         self._brought: dict[tuple[bytes, int], bytes] = {}
+        self._unsure: dict[bytes, tuple[int, int]] = {}
+        """By origin, how far all have delivered it and how far one has, where that differs."""
+        self._unsure_until_ns = 0
 
     def __len__(self) -> int:
         return len(self._told)
@@ -60,7 +66,9 @@ class Answers:
 
     def came(self, origin: bytes, sequence: int, via: bytes) -> None:
         """An event that was verified came by itself."""
-        if len(self._brought) < _BROUGHT_MAX:
+        if (origin, sequence) in self._brought:
+            self.came_again(origin, sequence, via)
+        elif len(self._brought) < _BROUGHT_MAX:
             self._brought[origin, sequence] = via
 
     def came_again(self, origin: bytes, sequence: int, via: bytes) -> None:
@@ -72,7 +80,16 @@ class Answers:
         """Whether an event was said after this node began, for all that one member can do."""
         return self._brought.get((origin, sequence)) == origin
 
-    def close(self) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
+    def is_unsure(self, origin: bytes, sequence: int, now_ns: int) -> bool:
+        """Whether one answer has an event that the other has not, a short while ago."""
+        if now_ns > self._unsure_until_ns:
+            self._unsure.clear()
+            self._brought.clear()
+            return False
+        all_have, one_has = self._unsure.get(origin, (0, 0))
+        return all_have < sequence <= one_has
+
+    def close(self, now_ns: int) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
         """It is known where this node begins.
 
         Returns:
@@ -86,9 +103,13 @@ class Answers:
             peer: [origin for origin, delivered in told.items() if delivered == begins[origin]]
             for peer, told in self._told.items()
         }
+        for origin, delivered in begins.items():
+            fewest = min(told.get(origin, 0) for told in self._told.values())
+            if fewest < delivered:
+                self._unsure[origin] = fewest, delivered
+        self._unsure_until_ns = now_ns + _LATE_NS
         self._asked.clear()
         self._told.clear()
-        self._brought.clear()
         return begins, tellers
 
 

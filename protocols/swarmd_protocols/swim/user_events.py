@@ -160,6 +160,13 @@ class UserEvents:
         if body.sequence <= self._by_origin.silent.get(body.origin, 0):
             return
         log = self._log(body.origin)
+        if body.sequence <= log.delivered and self.answers.is_unsure(body.origin, body.sequence, core.now_ns):
+            newest = log.kept[-1][0] if log.kept else 0
+            if newest >= body.sequence or not core.holds_word(origin, "event", message, via, "an event"):
+                return
+            self.answers.came(body.origin, body.sequence, via.node)
+            if self.answers.is_news(body.origin, body.sequence):
+                log.delivered = body.sequence - 1  # It was said between two answers, and not before this node came.
         if body.sequence <= log.delivered or body.sequence in log.pending:
             self.answers.came_again(body.origin, body.sequence, via.node)
             core.queue.overheard(("event", body.origin, body.sequence))
@@ -269,7 +276,7 @@ class UserEvents:
         self._baseline = True
         is_news = self.answers.is_news
         news = {node: [one for one in log.pending if is_news(node, one)] for node, log in self.logs.items()}
-        begins, tellers = self.answers.close()
+        begins, tellers = self.answers.close(self.core.now_ns)
         taken: dict[bytes, int] = {}
         for node, delivered in begins.items():
             log = self._log(node)
