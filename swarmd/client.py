@@ -281,7 +281,7 @@ class Node:
     ) -> float:
         """Ask another judge about a candidate's newest look and say its verdict; what it says next replaces this one.
 
-        The verdict is this device's, which must not have seen the thing itself, and counts as one witness of another
+        The verdict is this device's, by another model than its eye's, and counts as one witness of another
         model (`dedup.judge_confirms` has it confirm by itself). Arguments and errors else as of `detect`: with `borrow`
         a larger model of another member answers.
 

@@ -338,12 +338,9 @@ class Brain:
     def _start_worker(self) -> None:
         if not self.config.inference.listen:
             return
-        from swarmd.brain.workerlink import WorkerLink
+        from swarmd.brain.judgelink import keep_worker
 
-        parts = self.parts
-        worker = parts.worker = WorkerLink(self.config, lambda: parts.eye, self.log, self._lending)
-        self._stack.callback(worker.close)
-        self._supervisor.keep("inference", worker.run)
+        self._stack.callback(keep_worker(self.parts, self._lending).close)
 
     async def _run_eye(self) -> None:
         assert self.parts.eye is not None

@@ -74,6 +74,10 @@ class WorkerLink:
         self._config = config
         self._eye = eye
         self.lending = lending
+        self.judge_counts: Callable[[], dict[str, int]] = dict
+        """What became of questions to another judge; empty where none is asked."""
+        self.on_looked: Callable[[words.Looked], None] = lambda said: None
+        """Told what came of each `Look`."""
         if lending is not None:
             lending.bind(self.say)
         self._session_key = os.urandom(32)
@@ -95,6 +99,8 @@ class WorkerLink:
         self.lane = ""
         """Where lenders fetch what is too large for the brains; "": nowhere."""
         self.grpc = ""
+        self._names: dict[str, str] = {}
+        """What is served of each bundle that was asked for."""
         self.models: dict[str, dict[str, str]] = {}
         """By name: version, digest and runtime of the newest."""
 
@@ -102,6 +108,11 @@ class WorkerLink:
     def problem(self) -> str:
         """What is wrong, the newest of it; "": nothing."""
         return next(reversed(self._problems.values()), "")
+
+    def digest_of(self, model: str) -> str:
+        """Of what is served under a name or as an entry of `inference.models`, hexadecimal; "": it is not."""
+        name = self._names.get(model, model)
+        return self.models.get(name, {}).get("digest", "")
 
     def counters(self) -> dict[str, int]:
         """Sums over all lives of the worker."""
@@ -117,6 +128,7 @@ class WorkerLink:
             "pid": self._process.pid if self._process is not None else None,
             "problem": self.problem,
             "answered": self.counters().get("answered", 0),
+            "judge": self.judge_counts(),
         }
 
     def close(self) -> None:
@@ -165,6 +177,7 @@ class WorkerLink:
         finally:
             self.address, self.lane, self.grpc, self.gauges = "", "", "", {}
             self.models.clear()
+            self._names.clear()
             if self.lending is not None:
                 self.lending.on_worker_gone()
             self._earlier += Counter(self._newest)
@@ -204,6 +217,7 @@ class WorkerLink:
                 self._log.info("inference_serving", address=address)
             case words.Loaded(model, name, version, digest, backend):
                 self._problems.pop(model, None)
+                self._names[model] = name
                 self.models[name] = {"version": version, "digest": digest, "backend": backend}
                 self._log.info("inference_model", model=name, version=version, digest=digest, backend=backend)
             case words.Problem(text, model):
@@ -215,6 +229,8 @@ class WorkerLink:
                 self._ask_for_models()
                 if self.lending is not None:
                     self.lending.take(word)
+            case words.Looked():
+                self.on_looked(word)
             case words.Borrow() | words.Abandon() | words.Judged() | words.Ran():
                 if self.lending is not None:
                     self.lending.take(word)

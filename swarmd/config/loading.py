@@ -347,6 +347,14 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['lending', 'split']}: lending.split is {config.lending.split!r}, where no file is; "
             "`swarmd bundle cut MODEL --at TENSOR --out FOLDER` writes one"
         )
+    judge = config.judge
+    for is_missing, what in (
+        (not config.eye.thumbnails, "pictures of candidates; set eye.thumbnails = true"),
+        (not config.inference.listen, "a worker; set inference.listen, such as 127.0.0.1:7983"),
+        (judge.borrow and not config.lending.borrow, "lending.borrow = true where judge.borrow is"),
+    ):
+        if judge.model and is_missing:
+            problems.append(f"{origins['judge', 'model']}: judge.model needs {what}")
     for key, wanted in (("lend", config.lending.lend), ("borrow", config.lending.borrow)):
         if wanted and not config.inference.listen:
             problems.append(

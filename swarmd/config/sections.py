@@ -359,6 +359,24 @@ class LendingSection:
     max_jobs_each: int = option(4, "Of these, of one borrower.", low=1, high=64)
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeSection:
+    """Another judge of this device's candidates, asked by the daemon itself."""
+
+    model: str = option(
+        "",
+        "Which model looks again at the pictures of candidates: a name as served, `zoo:NAME`, a file, `able:ABILITY`; "
+        "another than the eye's. Needs `eye.thumbnails` and `inference.listen`. Empty: none is asked.",
+    )
+    need: float = option(0.9, "Score from which it is sure.", low=0.001, high=1.0)
+    borrow: bool = option(
+        False,
+        "Another member may answer, and sees the picture; needs `lending.borrow`, holds to `lending.borrow_from`.",
+    )
+    per_minute: float = option(6.0, "So often it is asked at most.", low=0.01, high=600.0)
+    deadline_s: float = option(20.0, "After so long nobody waits for its answer.", low=0.1, high=60.0)
+
+
 LOOK = "look"
 """The right of an operator who may ask and change nothing, as `operators.allow` says it."""
 
@@ -458,6 +476,7 @@ class Config:
     inference: InferenceSection = InferenceSection()
     lending: LendingSection = LendingSection()
     learning: LearningSection = dataclasses.field(default_factory=LearningSection)
+    judge: JudgeSection = JudgeSection()
     operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
     history: HistorySection = HistorySection()

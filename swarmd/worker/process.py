@@ -38,6 +38,8 @@ from swarmd.worker.words import (
     Lenders,
     Load,
     Loaded,
+    Look,
+    Looked,
     Problem,
     Pulse,
     Ran,
@@ -91,6 +93,9 @@ class WorkerProcess:
         self._grpc: GrpcServer | None = None
         self._grpc_problem = ""
         self._loader = ThreadPoolExecutor(1, "load")
+        self._looker = ThreadPoolExecutor(1, "look")
+        """Asks for the own brain; what it has to wait for, others wait behind."""
+        self._address = ""
         self._stop = asyncio.Event()
         self._loading: set[asyncio.Task[None]] = set()
 
@@ -128,6 +133,7 @@ class WorkerProcess:
         try:
             lane = "" if self._shelf is None else self._shelf.start(self._config.lane)
             address = await self._server.start(self._config.listen)
+            self._address = address
             self._say(Serving(address, lane, await self._start_grpc()))
         except TransportError as error:
             self._say(Problem(str(error)))
@@ -185,6 +191,10 @@ class WorkerProcess:
                 case Lenders():
                     if self._api.fleet is not None:
                         self._api.fleet.on_lenders(word)
+                case Look():
+                    task = asyncio.create_task(self._look(word))
+                    self._loading.add(task)
+                    task.add_done_callback(self._loading.discard)
                 case Drop(job):
                     if (lent := self._lent.get(job)) is not None:
                         lent.cancel()
@@ -194,6 +204,15 @@ class WorkerProcess:
                 case Serve():
                     self._say(Problem("a worker is configured once; the second configuration was ignored"))
         self._stop.set()
+
+    async def _look(self, word: Look) -> None:
+        from swarmd.worker.looking import look
+
+        try:
+            said = await asyncio.get_running_loop().run_in_executor(self._looker, look, word, self._address)
+        except Exception as error:  # The brain waits for one answer, and asks nothing else before it.
+            said = Looked(word.number, None, reason=f"{type(error).__name__}: {error}"[:300])
+        self._say(said)
 
     def _lend(self, word: Lend) -> None:
         task = self._lent[word.job] = asyncio.create_task(self._answer(word))

@@ -89,6 +89,18 @@ class Lenders(_Word, frozen=True):
     """By digest and node, both hexadecimal: what one inference takes there by its own word, nanoseconds."""
 
 
+class Look(_Word, frozen=True):
+    """Have a model look at a picture of this device; answered by `Looked`."""
+
+    number: int
+    model: str
+    """As programs name it: a name as served, `zoo:NAME`, a file, or `able:ABILITY`."""
+    jpeg: bytes
+    left_ms: int
+    borrow: str = ""
+    """As `Swarmd-Borrow`: another member may answer; "": this device alone."""
+
+
 class Drop(_Word, frozen=True):
     """Nobody waits for this job any more."""
 
@@ -219,8 +231,24 @@ class Ran(_Word, frozen=True):
     data: bytes | None
 
 
-ToWorker: TypeAlias = Serve | Load | Lend | Lenders | Drop | Borrowed
-FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Abandon | Judged | Ran
+class Looked(_Word, frozen=True):
+    """What came of a `Look`."""
+
+    number: int
+    score: float | None
+    """The model's surest word of anything in it, 0 to 1; 0: it sees nothing; None: nobody has answered."""
+    digest: str = ""
+    """Of the bundle that has answered, hexadecimal."""
+    lender: str = ""
+    """The name of the member that has; "": this device."""
+    took_us: int = 0
+    """Microseconds of inference, by who has answered."""
+    reason: str = ""
+    """Why there is no answer."""
+
+
+ToWorker: TypeAlias = Serve | Load | Lend | Lenders | Look | Drop | Borrowed
+FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Abandon | Judged | Ran | Looked
 
 _ENCODER = msgspec.json.Encoder()
 _TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)

@@ -83,15 +83,66 @@ def test_a_judge_alone_confirms_only_where_policy_says_so(is_policy: bool) -> No
     assert (views(mesh)[0].tier == "confirmed") == is_policy
 
 
-def test_who_has_seen_it_itself_is_no_other_judge_and_nothing_else_can_be_judged() -> None:
+def test_the_model_that_has_seen_it_is_no_other_judge_and_nothing_else_can_be_judged() -> None:
     mesh = candidate(955)
+    [seen] = mesh.replicas[0]._projection.own.registers.values()
     with pytest.raises(StateError, match="seen it itself"):
-        say(mesh, 0, 990)
+        say(mesh, 0, 990, model=seen.row.model)
     with pytest.raises(StateError, match="nobody sees it"):
         mesh.command(1, Judged("0" * 16, 990, 900, MODEL))
     for wrong in (Judged("x", 1001, 900, MODEL), Judged("x", 5, 0, MODEL), Judged("x", 5, 5, b"short")):
         with pytest.raises(StateError, match=r"what is needed 1 to 1000|8 bytes"):
             mesh.command(1, wrong)
+
+
+@pytest.mark.parametrize("asset", ["", "panel-7"])
+def test_who_has_seen_it_may_have_another_model_judge_it_and_is_still_one_author(asset: str) -> None:
+    """With the policy it confirms as its author's own sure look would; it may fall again, and be withdrawn."""
+    for is_policy, observers in ((False, 1), (True, 1), (True, 2)):
+        mesh = Mesh(3, config=ReplicaConfig(dedup=DedupConfig(confirm_observers=observers, judge_confirms=is_policy)))
+        mesh.run(3)
+        mesh.see(0, replace(detection(mesh.now_ns, score=955), need_milli=968, asset=asset))
+        mesh.run(5)
+        said = []
+        for score in (990, 300, 950, 0):
+            say(mesh, 0, score)
+            view = views(mesh)[0]
+            said.append((view.tier, len(view.observers), view.reports, view.score_milli, view.asset))
+        first = "confirmed" if is_policy and observers == 1 else "candidate"
+        assert said == [(tier, 1, 1, 955, asset) for tier in (first, "candidate", first, "candidate")]
+        assert len(mesh.replicas[0]._projection._judged) == 1, "one verdict, whatever it said"
+        mesh.see(0, replace(detection(mesh.now_ns, score=960), need_milli=968, asset=asset))
+        mesh.run(5)
+        assert len(views(mesh)[0].observers) == 1
+
+
+def test_a_verdict_is_about_the_thing_that_was_judged_or_is_not_said() -> None:
+    """Its look has a place that is another thing's: a place so poor that it fits both."""
+    mesh = Mesh(3, config=ReplicaConfig(dedup=CONFIG))
+    mesh.run(3)
+    far = replace(detection(mesh.now_ns, 1, east_cm=0, score=700), need_milli=968, asset="panel-1")
+    off = replace(detection(mesh.now_ns, 2, east_cm=300, score=700), need_milli=968, asset="panel-2")
+    again = replace(detection(mesh.now_ns, 3, east_cm=300, score=800), need_milli=968, asset="panel-1")
+    mesh.see(0, far, off)
+    mesh.run(5)
+    mesh.see(1, again)
+    mesh.run(5)
+    [thing] = [one for one in mesh.replicas[1].views.objects() if one.asset == "panel-1"]
+    with pytest.raises(StateError, match="another thing is nearer"):
+        mesh.command(1, Judged(thing.object_id, 990, 900, MODEL))
+
+
+def test_two_verdicts_that_turn_out_to_be_of_one_thing_become_one() -> None:
+    """A node judged two things; they turn out to be one: the next verdict takes the other back."""
+    view = DedupView(CONFIG)
+    rows = [view.put(NODES[1], seen(s, 990, 0, n), (1, n)) for s, n in ((950, 1), (900, 2))]
+    members = [one for one in (view.put(NODES[0], seen(700, 900), (1, 9)), *rows) if one is not None]
+    verdicts = members[1:]
+    assert len(verdicts) == 2
+    row = judged.verdict_on(members, NODES[1], Judged("x", 300, 900, MODEL), CONFIG)
+    taken = judged.withdrawn(members, NODES[1], row)
+    assert row.key == verdicts[0].row.key
+    assert [(one.key, one.score_milli) for one in taken] == [(verdicts[1].row.key, 0)]
 
 
 def test_verdicts_of_one_node_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

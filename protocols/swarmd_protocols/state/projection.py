@@ -14,7 +14,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import LOGICAL_BITS, STAMP_MAX
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
-from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, decode_facts
+from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, SightingKey, decode_facts
 from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
@@ -303,21 +303,27 @@ class Projection:
                 details.append(DetectionLearned(self._detection(entry), "update" if entry.told else "new"))
                 entry.told = True
 
-    def judge(self, said: Judged) -> Sighting:
-        """What this node says of an object after it was asked again.
+    def judge(self, said: Judged) -> list[Sighting]:
+        """What this node says of an object after it was asked again, and what it takes back with it.
 
         Raises:
             StateError: There is nothing to judge, this node is no other judge of it, or it has judged too many things.
         """
         name = self.shown.superseded_by(said.object_id) or said.object_id
-        found = [one for part in self.shown.told({name}) for leader, _ in part for one in leader.members or [leader]]
+        leaders = [leader for part in self.shown.told({name}) for leader, _ in part]
+        found = [one for leader in leaders for one in leader.members or [leader]]
         row = judged.verdict_on(found, self._node, said, self._config.dedup)
+        if row.kind == LATTICE and row.positioned:
+            group = self._config.dedup.groups.get(row.label, row.label)
+            near = self.view.candidates(group, row.east_cm, row.north_cm, row.covariance_cm2)
+            if near and near[0] not in leaders:
+                raise StateError("by its place another thing is nearer: the verdict would be about that one")
         if row.key in self.own.registers:
-            raise StateError("this node has seen it itself: it is no other judge of it")
+            raise StateError("this node's verdict would take the name of what it has seen itself")
         if row.key not in self._judged and len(self._judged) >= judged.JUDGED_MAX:
             raise StateError(f"this node holds verdicts on {len(self._judged)} things; they go with the things")
         self._judged[row.key] = None
-        return row
+        return [row, *judged.withdrawn(found, self._node, row)]
 
     def orphans(self) -> list[Fact]:
         """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""

@@ -312,7 +312,7 @@ class Replica:
                 if news := projection.own.left_out.news():
                     effects.append(Alarm("sightings-full", news))
             case Judged():
-                author.pending.append(projection.judge(request))
+                author.pending.extend(projection.judge(request))
                 author.flush(effects, now_ns)
             case StatusReport(payload):
                 author.report(payload, effects, now_ns)

@@ -72,6 +72,10 @@ class Thumbs:
         """What happened since the start."""
         return self._counts + self._fetching.counts
 
+    def own(self, name: bytes) -> bytes | None:
+        """A picture of the own eye by its name; None: it is not here."""
+        return self._shelf.get(name)
+
     def held(self) -> dict[str, int]:
         """How many pictures there are, of this node and of others, and their bytes."""
         shelf, fetching = self._shelf, self._fetching

@@ -1,0 +1,43 @@
+"""A picture of this device before a model, asked for by its own brain: at the worker's front door, as programs ask.
+
+So whatever holds for programs holds here: places in the queue, deadlines, the eye that goes first, who may be borrowed
+from and what is held against the own model. It goes at the lowest priority, and one at a time.
+"""
+
+import cv2
+import numpy as np
+
+from swarmd.errors import ControlError, WorkerError
+from swarmd.worker import asking
+from swarmd.worker.words import Look, Looked
+from swarmd_models.errors import ModelError
+from swarmd_protocols.thumbs.form import problem_of
+
+_LOW = 3
+"""Priority: nobody waits for it."""
+_REASON_MAX_CHARS = 300
+"""Of why there is no answer."""
+
+
+def look(word: Look, address: str) -> Looked:
+    """Ask; blocks until the answer or the deadline.
+
+    Args:
+        word: What is asked.
+        address: HOST:PORT where this worker serves.
+    """
+    try:
+        if problem := problem_of(word.jpeg):
+            raise WorkerError(problem)
+        picture = cv2.imdecode(np.frombuffer(word.jpeg, np.uint8), cv2.IMREAD_UNCHANGED)
+        if picture is None:
+            raise WorkerError("the picture cannot be decoded")
+        image = picture[..., None] if picture.ndim == 2 else picture
+        name, version = asking.named(word.model)
+        wish = asking.Wish(version, _LOW, word.left_ms, word.borrow)
+        head, outputs = asking.infer(address, name.removesuffix(".detect") + ".detect", image, wish)
+        score = max((float(one) for one in outputs["scores"].reshape(-1)), default=0.0)
+        digest, lender = str(head["model_version"]), str(head["lender"])
+        return Looked(word.number, min(max(score, 0.0), 1.0), digest, lender, int(head["parameters"]["took_us"]))
+    except (ControlError, WorkerError, ModelError, KeyError, ValueError) as error:
+        return Looked(word.number, None, reason=str(error)[:_REASON_MAX_CHARS])
