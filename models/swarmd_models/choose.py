@@ -41,6 +41,9 @@ MAX_MODELS = 32
 """Bundles of a folder that are considered; each is loaded once."""
 MEMORY_SHARE = 0.25
 """Of the memory that is free at the start: what a model may need."""
+ALONE_AUROC = 0.9
+"""Of a first stage on module crops: one below it is no rung without its second stage. Those of tiny-224 and larger have
+0.94 to 0.96, nano-160's has 0.81: what saves power by it is hardly an answer (docs/performance/models.md)."""
 _ENLARGED = 1.1
 """A model whose input is wider than this many frames would see an enlarged picture, not more of the world."""
 
@@ -127,9 +130,12 @@ def measure_zoo(
 
 
 def rungs_of(path: Path, bundle: Bundle, latency_ms: float) -> list[Rung]:
-    """The model alone and, where it has one, with its second stage."""
+    """The model alone, unless it tells too little so, and, where it has one, with its second stage."""
     width = bundle.input.width
-    rungs = [Rung(path, bundle.name, latency_ms, width)]
+    joined = bundle.provenance.get("joined")
+    first = joined.get("auroc_first") if isinstance(joined, dict) else None
+    is_weak = bundle.second is not None and isinstance(first, int | float) and first < ALONE_AUROC
+    rungs = [] if is_weak else [Rung(path, bundle.name, latency_ms, width)]
     if bundle.second is not None:
         rungs.append(Rung(path, bundle.name, latency_ms + bundle.second.budget_ms, width, second=True))
     return rungs

@@ -28,7 +28,7 @@ from swarmd_recipes.judge import JudgeOptions
 from swarmd_recipes.net import Detector, NetOptions, detector_loss
 from swarmd_recipes.prune import pruned
 
-ZOO_RECIPES = ("small-320", "tiny-224", "medium-640")
+ZOO_RECIPES = ("small-320", "tiny-224", "medium-640", "nano-160")
 """In this order: the other two begin with the weights of the first."""
 
 _CHECKPOINT_EVERY = 500

@@ -125,7 +125,7 @@ def test_conformance_golden_vectors(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["tiny-224", "medium-640"])
+@pytest.mark.parametrize("model", ["nano-160", "tiny-224", "medium-640"])
 def test_every_runtime_agrees_with_every_model_of_the_zoo(kind: str, model: str) -> None:
     detector = Detector.open(load_bundle(f"zoo:{model}"), DetectorOptions((kind, "litert")))
     assert detector.backend.kind == kind

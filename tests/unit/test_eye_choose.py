@@ -84,6 +84,12 @@ def test_the_second_stage_is_a_rung_of_its_own(tmp_path: Path) -> None:
     assert [rung.latency_ms for rung in rungs_of(path, load_bundle(path), 0.0)] == [0.0, 7.0]
 
 
+def test_a_first_stage_that_tells_too_little_alone_is_no_rung() -> None:
+    for name, stages in (("nano-160", [True]), ("tiny-224", [False, True]), ("small-320", [False, True])):
+        bundle = load_bundle(f"zoo:{name}")
+        assert [rung.second for rung in rungs_of(Path(name), bundle, 1.0)] == stages, name
+
+
 def test_a_model_too_large_for_the_memory_is_told_and_left_out(tmp_path: Path) -> None:
     write_bundle(tmp_path)
     small, roomy = Device("x", 1, 64, 32, ("litert",)), Device("x", 4, 4000, 2000, ("litert",))

@@ -19,7 +19,7 @@ from swarmd_models.operating_point import Curve
 from swarmd_recipes import settings as recipe
 from tests.support.bundles import write_bundle
 
-MODELS = ("tiny-224", "small-320", "medium-640")
+MODELS = ("nano-160", "tiny-224", "small-320", "medium-640")
 LABELS = tuple(f"class{i}" for i in range(11))
 
 

@@ -104,7 +104,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
 
 
 def test_recipes_that_ship_are_valid_and_unknown_ones_are_named() -> None:
-    for name in ("tiny-224", "small-320", "medium-640"):
+    for name in ("nano-160", "tiny-224", "small-320", "medium-640"):
         for profile in ("full", "short"):
             assert load_recipe(name, profile).name == name
     with pytest.raises(ArtefactError, match=r"known recipes: .*small-320"):

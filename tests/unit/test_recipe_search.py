@@ -19,7 +19,8 @@ from swarmd_recipes.latency import measure as measure_grid
 from swarmd_recipes.pareto import picture
 from swarmd_recipes.pipeline import committed_second
 from swarmd_recipes.search import MAX_BROKEN, Trial, document, finalists, front, search
-from swarmd_recipes.space import Plan, Shape, load_plan, recipe_of, recipe_toml
+from swarmd_recipes.space import Plan, Shape, load_plan, recipe_of, recipe_toml, searches
+from tests.support.paths import ROOT
 
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed; it is an extra (search)")
 
@@ -309,6 +310,21 @@ def test_the_plan_that_ships_has_a_table_of_all_its_shapes_in_which_more_work_ta
         assert table.of(shape).p50_ms < plan.full.latency_share * table.zoo[plan.full.neighbour].p50_ms
         if shape.width == 160:
             assert table.of(shape).p50_ms > table.of(dataclasses.replace(shape, width=128)).p50_ms
+
+
+def test_the_plan_that_ships_has_its_published_figures_and_its_member() -> None:
+    plan, table = load_plan("slow-core"), load_table(table_path("slow-core"))
+    said = json.loads((ROOT / "docs/performance/search-slow-core.json").read_text(encoding="utf-8"))
+    assert said["plan_sha256"] == plan.fingerprint
+    assert len(said["trials"]) == plan.proxy.trials
+    for row in said["trials"]:
+        assert row["p50_ms"] == table.shapes[row["shape"]].p50_ms
+    assert (ROOT / "docs/performance/search-slow-core.svg").read_text(encoding="utf-8") == picture(said)
+    best = max(said["full"], key=lambda name: float(said["full"][name]["score"]))
+    recipe = recipe_of(plan, next(shape for shape in plan.shapes if shape.name == best), is_full=True)
+    member = searches().parent / f"{recipe['name']}.toml"
+    assert tomllib.loads(member.read_text(encoding="utf-8")) == recipe
+    assert load_bundle(f"zoo:{recipe['name']}").provenance["recipe"]["net"]["widths"] == recipe["net"]["widths"]
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
