@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from swarmd_protocols.effects import StateChanged
-from swarmd_protocols.releases import requests, rollout
+from swarmd_protocols.releases import fetching, requests, rollout
 from swarmd_protocols.releases.local import LocalModel
 from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
@@ -363,3 +363,17 @@ def test_a_release_that_is_desired_again_is_fetched_to_its_end() -> None:
     world.publish(0, [world.keys.sign("model-revoke", Revoke(MODEL, 1, bad, "wrong labels").payload(), "revoke")])
     world.run(90, lambda: world.versions() == [1] * 3)
     assert world.versions() == [1] * 3
+
+
+@pytest.mark.parametrize("pause_s", [60.0, 4.0])
+def test_however_many_releases_came_before_the_next_is_fetched(pause_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that no desired release needs any more give way, be they whole or begun."""
+    monkeypatch.setattr(fetching, "MAX_BLOBS", 3)
+    world = World(2, upload_bytes_s=0 if pause_s > 10 else 4_000)
+    latest = b""
+    for version in range(1, 7):
+        latest = release_in(world, 0, bytes([version]) * 60_000, version, latest)
+        world.run(pause_s, lambda now=version: world.versions() == [now] * 2)
+    world.run(90, lambda: world.versions() == [6] * 2)
+    assert world.versions() == [6] * 2
+    assert all(len(node.fetcher.swarms) <= 3 for node in world.nodes)

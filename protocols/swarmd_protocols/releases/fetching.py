@@ -44,7 +44,8 @@ from swarmd_protocols.releases.waiting import Waiting
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 MAX_BLOBS = 64
-"""Files that are given or got at once: those of the releases that are kept of two models."""
+"""Files that are given or got at once: those of the releases that are kept of two models. One more takes the place of
+the oldest that no desired release needs."""
 MAX_UNWRITTEN = 64
 """Chunks that are on their way to the disk, 4 MiB at most; beyond it nothing new is asked for until half is written."""
 _HELLO_NS = 1_000_000_000
@@ -103,10 +104,15 @@ class Fetcher:
         return (swarm.have.bit_count(), len(swarm.hashes)) if swarm else (0, 0)
 
     def want(self, blob: Blob) -> list[SubEffect]:
-        """Get this blob; a no-op while it is under way."""
+        """Get this blob; a no-op while it is under way. The one held longest that is not desired gives way to it."""
         tag = blob.sha256[:PREFIX_BYTES]
-        if tag in self._swarms or tag in self._waiting or len(self._swarms) + len(self._waiting) >= MAX_BLOBS:
+        if tag in self._swarms or tag in self._waiting:
             return []
+        while len(self._swarms) + len(self._waiting) >= MAX_BLOBS:
+            oldest = next((swarm for held, swarm in self._swarms.items() if held in self._set_aside), None)
+            if oldest is None:
+                return []
+            self.drop(oldest.blob.sha256)
         self._waiting[tag] = Waiting(blob)
         return [Order(NAME, OpenBlob(blob))]
 
