@@ -1,5 +1,6 @@
 """A detector's bundle with other weights in its heads: its files in a new folder, with digests that hold."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -50,7 +51,8 @@ def write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
     model.write_bytes(data)
     text = source.with_suffix(".toml").read_text(encoding="utf-8")
     text = re.sub(r"^onnx\w* = .*\n", "", text, flags=re.MULTILINE)  # The twin is of the old weights.
-    text = re.sub(r'^version = "[^"]*"', f'version = "{version}"', text, count=1, flags=re.MULTILINE)
+    line = f"version = {json.dumps(version, ensure_ascii=False)}"
+    text = re.sub(r'^version = "[^"]*"', lambda _: line, text, count=1, flags=re.MULTILINE)
     text = text.replace(digest_of(source.read_bytes()), digest_of(data))
     if bundle.golden is not None:
         golden = out / bundle.golden.path.name

@@ -98,6 +98,8 @@ def make_candidate(
         raise ArtefactError(f"{model} is not the bundle that was learned from ({lineage.model[:16]}); name that one")
     if out.exists():
         raise ArtefactError(f"{out} is there already; name a new folder")
+    if not version.isprintable():
+        raise ArtefactError(f"{version!r} is no version that can be written down")
     net = HeadNet(bundle)
     if len(moved) != net.head.size:
         raise ArtefactError(f"{len(moved)} weights for a head of {net.head.size}")

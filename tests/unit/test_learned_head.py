@@ -98,3 +98,15 @@ def test_only_the_bundle_that_was_learned_from_is_moved(moved: list[int], tmp_pa
         make_candidate(MODEL, [0, 0, 0], tmp_path / "new", "9", lineage(), [])
     with pytest.raises(ArtefactError, match="is there already"):
         make_candidate(MODEL, moved, tmp_path, "9", lineage(), [])
+
+
+@pytest.mark.parametrize("version", ["\\1", 'a"b\\'])
+def test_a_version_is_a_name_and_no_pattern(version: str, tmp_path: Path) -> None:
+    head = HeadNet(load_bundle(MODEL)).head
+    made = make_candidate(MODEL, [0] * head.size, tmp_path / "new", version, lineage(), [])
+    assert load_bundle(made.path).version == version
+
+
+def test_a_version_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="no version that can be written down"):
+        make_candidate(MODEL, [0], tmp_path / "new", "\ud800", lineage(), [])
