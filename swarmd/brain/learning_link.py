@@ -347,10 +347,13 @@ class LearningLink:
             LearnerError: It said nothing that anybody understands.
         """
         descriptors = (task.common.gate_fd,) if task.common.gate_fd >= 0 else ()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "swarmd.learner", pass_fds=descriptors, env=environment_of_eye(),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=words.MAX_LINE_BYTES,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "swarmd.learner", pass_fds=descriptors, env=environment_of_eye(),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=words.MAX_LINE_BYTES,
+            )  # fmt: skip
+        except OSError as error:  # No room for another process, or no descriptors: an answer like any other.
+            raise LearnerError(f"the learner cannot be started: {error.strerror}") from error
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -108,12 +108,20 @@ def sets_below(folder: Path, problems: list[str]) -> list[TrainingSet]:
         problems.append(f"{folder} cannot be read: {error.strerror}")
         return []
     found = []
-    for path in [path for path in names if (path / "set.json").is_file()][: words.SETS_MAX]:
+    for path in [path for path in names if _may_be_set(path, problems)][: words.SETS_MAX]:
         try:
             found.append(load_set(path))
         except ModelError as error:
             problems.append(str(error))
     return found
+
+
+def _may_be_set(path: Path, problems: list[str]) -> bool:
+    try:
+        return (path / "set.json").is_file()
+    except OSError as error:  # A folder that this user may not enter ends none of the others.
+        problems.append(f"{path} cannot be read: {error.strerror}")
+        return False
 
 
 def _reviewed(task: words.Teach, problems: list[str]) -> list[TrainingSet]:
@@ -134,7 +142,7 @@ def _reviewed(task: words.Teach, problems: list[str]) -> list[TrainingSet]:
             labels = Path(name) / "objects.geojson"
             labels.write_text(json.dumps({"type": "FeatureCollection", "features": list(task.reviews)}))
             return [import_labels(Path(name) / "export", labels, place)[0]]
-    except ModelError as error:
+    except (ModelError, OSError) as error:  # A full disk too: the sets that are there teach.
         problems.append(f"reviews teach nothing here: {error}")
         return []
 
@@ -164,7 +172,10 @@ def _rows(
 ) -> list[Rows]:
     """Rows that teach, rows held back, and drawn ones; from the last round where nothing has changed."""
     chosen = _chosen(sets)
-    named = [net.bundle.digest, *(f"{picture.sha256}{held}{picture.boxes}" for _, picture, held in chosen)]
+    named = [
+        net.bundle.digest,
+        *(f"{picture.sha256}{held}{picture.boxes}{_stamp(one.folder / picture.file)}" for one, picture, held in chosen),
+    ]
     key = sha256(json.dumps([_CACHE_VERSION, DRAWN_SCENES, DRAWN_SEED, named]).encode()).hexdigest()
     if (known := _recalled(cache / _CACHE, key, net.head.shape[1])) is not None:
         problems += known[1]
@@ -183,6 +194,15 @@ def _rows(
     return found
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    """Size and time of a file: a picture that was still being copied is looked at again when it is whole."""
+    try:
+        found = path.stat()
+    except OSError:
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
 def _recalled(path: Path, key: str, width: int) -> tuple[list[Rows], list[str]] | None:
     """What an earlier round read, and could not; None where it was something else, or the file is damaged."""
     try:
@@ -191,8 +211,8 @@ def _recalled(path: Path, key: str, width: int) -> tuple[list[Rows], list[str]] 
                 return None
             found = [Rows(arrays[f"{name}_x"], arrays[f"{name}_y"]) for name in _PARTS]
             unread = [str(text) for text in arrays["unread"]]
-    except (OSError, ValueError, KeyError, BadZipFile, EOFError):
-        return None
+    except (OSError, ValueError, KeyError, BadZipFile, EOFError, RuntimeError):
+        return None  # One flipped bit makes an archive "encrypted", or of a form that is not implemented.
     fits = all(one.features.shape == (len(one.labels), width) for one in found)
     return (found, unread) if fits else None
 

@@ -1,5 +1,7 @@
 """The child that trains: labels to rows, rows to a change; what cannot be used is said, and ends nothing."""
 
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +18,8 @@ from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_models.frame_ring import FrameRing
 from swarmd_models.geo.positions import enu_cm_to_wgs84
-from swarmd_models.head_rows import HeadNet, drawn_scenes, mean_loss
+from swarmd_models.head_rows import HeadNet, Rows, drawn_scenes, mean_loss
+from swarmd_models.labelling.forms import LabelError
 from swarmd_models.labelling.training_set import load_set
 from swarmd_models.synthetic.thermal import FAULT_LABELS
 from swarmd_models.types import Frame, GroundPosition, TrackEvent
@@ -79,6 +82,73 @@ def test_a_damaged_store_of_rows_is_read_anew(labelled: Path, tmp_path: Path, da
     first = teach(wanted)
     (tmp_path / "cache" / "rows.npz").write_bytes(damage)
     assert teach(wanted) == first
+
+
+@pytest.mark.parametrize(("at", "bits"), [(6, 0x80), (8, 0x01)], ids=["another form of archive", "encrypted"])
+def test_one_flipped_bit_in_the_store_of_rows_is_damage_too(tmp_path: Path, at: int, bits: int) -> None:
+    """In the archive's directory, of which each entry begins with PK 1 2."""
+    path, rows = tmp_path / "rows.npz", [Rows(np.ones((3, 65)), np.array([0, 1, 2]))] * 3
+    teaching._remember(path, "key", rows, [])
+    assert teaching._recalled(path, "key", 65) is not None
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + at] ^= bits
+    path.write_bytes(data)
+    assert teaching._recalled(path, "key", 65) is None
+
+
+def test_a_set_that_is_still_being_copied_counts_once_it_is_whole(labelled: Path, tmp_path: Path) -> None:
+    shutil.copytree(labelled / "a", tmp_path / "labels" / "a")
+    images = sorted((tmp_path / "labels" / "a" / "images").iterdir())
+    whole = [one.read_bytes() for one in images]
+    images[0].unlink()
+    images[1].write_bytes(whole[1][:100])
+    wanted = task(tmp_path / "labels", tmp_path / "cache")
+    assert len(teach(wanted).problems) == 2
+    for path, data in zip(images, whole, strict=True):
+        path.write_bytes(data)
+    found = teach(wanted)
+    assert found.problems == ()
+    assert found.rows > 80
+
+
+def test_a_pipe_for_a_picture_is_refused_and_nobody_waits_for_it(labelled: Path, tmp_path: Path) -> None:
+    shutil.copytree(labelled / "a", tmp_path / "set")
+    one = load_set(tmp_path / "set")
+    path = one.folder / one.pictures[0].file
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(LabelError, match="is no file"):
+        one.read(one.pictures[0])
+
+
+def test_a_folder_that_nobody_may_enter_ends_no_other(
+    labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").symlink_to(labelled / "a")
+    (tmp_path / "b").mkdir()
+    is_file = Path.is_file
+
+    def refused(path: Path) -> bool:
+        if path.parent.name == "b":  # As for a user who is not root.
+            raise PermissionError(13, "Permission denied")
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    problems: list[str] = []
+    assert [one.folder.name for one in teaching.sets_below(tmp_path, problems)] == ["a"]
+    assert problems == [f"{tmp_path / 'b'} cannot be read: Permission denied"]
+
+
+def test_reviews_for_which_there_is_no_room_end_no_set(labelled: Path, tmp_path: Path) -> None:
+    """The cache is on a disk that takes nothing more: as here, where something else stands in its place."""
+    (tmp_path / "kept").mkdir()
+    wanted = task(labelled, tmp_path / "cache")
+    (tmp_path / "cache").rmdir()
+    (tmp_path / "cache").write_bytes(b"")
+    said = dict(object_feature(thing("a", 5, "relabelled", FAULT_LABELS[3], "class0"), INFO, {}))
+    found = teach(msgspec.structs.replace(wanted, frames=str(tmp_path / "kept"), reviews=(said,)))
+    assert found.rows > 80
+    assert found.problems[0].startswith("reviews teach nothing here")
 
 
 def law_what_is_held_back_in_one_set_teaches_in_none(labelled: Path, tmp_path: Path) -> None:

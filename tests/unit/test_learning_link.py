@@ -289,3 +289,23 @@ def test_names_of_liars_are_told(tmp_path: Path) -> None:
     assert desk.status()["liars"] == [other.id.hex()[:4]]
     assert desk.status()["authors"] == []
     assert desk._gauges()["liars"] == 1.0
+
+
+def test_a_child_that_cannot_be_started_leaves_a_session_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first child has its place; for the second there is no room just then."""
+
+    async def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", full)
+    desk = Desk(tmp_path)
+
+    async def real(task: words.ToLearner) -> words.FromLearner:
+        return DESCRIBED if isinstance(task, words.Describe) else await LearningLink._ask(desk, task)
+
+    desk.answers = real
+    turn(desk, lambda: desk.said)
+    assert desk.said == [Learn(session())]
+    assert desk.status()["problem"] == "the learner cannot be started: Resource temporarily unavailable"

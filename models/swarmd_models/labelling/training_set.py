@@ -10,6 +10,8 @@ share would put the same module on both sides.
 
 import json
 import math
+import os
+import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +75,7 @@ class TrainingSet:
         Raises:
             LabelError: The file is missing or another one.
         """
-        data = _read(self.folder / picture.file, MAX_PICTURE_BYTES, "import the labels again")
+        data = _read(self.folder / picture.file, MAX_PICTURE_BYTES, "import the labels again", is_file=True)
         if sha256(data).hexdigest() != picture.sha256:
             raise LabelError(f"{self.folder / picture.file} is not the picture that was labelled; import again")
         return data
@@ -398,14 +400,21 @@ def _box(value: object, what: str) -> Box:
     return forms.boxed(x1, y1, x2, y2, what)
 
 
-def _read(path: Path, most: int, remedy: str) -> bytes:
+def _read(path: Path, most: int, remedy: str, *, is_file: bool = False) -> bytes:
     try:
         if path.stat().st_size > most:
             raise LabelError(f"{path} has more than {most >> 20} MiB; {remedy}")
-        with path.open("rb") as file:
+        # Nobody may ever write into a pipe: it is opened without waiting, and refused where a file is meant.
+        with open(path, "rb", opener=_unwaiting if is_file else None) as file:
+            if is_file and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise LabelError(f"{path} is no file; {remedy}")
             data = file.read(most + 1)
     except OSError as error:
         raise LabelError(f"{path} cannot be read ({error.strerror}); {remedy}") from error
     if len(data) > most:
         raise LabelError(f"{path} has more than {most >> 20} MiB; {remedy}")
     return data
+
+
+def _unwaiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
