@@ -94,6 +94,52 @@ def test_who_tells_a_newcomer_too_little_brings_it_nothing_old(
     nothing_old_is_new(count, seed, said, kept, unasked=unasked, brings=brings)
 
 
+def two_that_start_make_no_news(count: int, seed: int, gap_ms: int) -> None:
+    """One member brings two that start together what was said long ago: each would be the other's second witness."""
+    starts = (STARTS, STARTS + 1)
+    net = Net(count, seed=seed, start=False)
+    for index in range(count):
+        if index not in starts:
+            net.feed(index, Started())
+    net.run(10)
+    for number in range(4):
+        net.hosts[SPEAKS].node._swim.events.say(f"old-{number}", b"")
+        net.run(0.5)
+    net.run(5)
+    swim, speaker = net.hosts[LIAR].node._swim, net.hosts[SPEAKS].node
+    real_hello = swim.on_hello
+
+    def say(times: int) -> None:
+        if times:
+            swim.core.scheduler.at(swim.core.now_ns + 5 * MS, say, times - 1)
+        met = [swim.core.table.by_node.get(net.hosts[index].node.node) for index in starts]
+        for member in [one for one in met if one is not None]:
+            for _, encoded in swim.events.logs[speaker.node].kept:
+                swim.core.port.datagram(member, [speaker._core.own.encoded_record, encoded])
+
+    def on_hello(*arguments: Any) -> None:
+        real_hello(*arguments)
+        say(60)
+
+    swim.on_hello = on_hello  # type: ignore[method-assign]
+    net.feed(starts[0], Started())
+    net.run(gap_ms / 1000)
+    net.feed(starts[1], Started())
+    net.run(BEGUN_S)
+    net.hosts[SPEAKS].node._swim.events.say("new", b"")
+    net.run(LATER_S)
+    told = sorted((index, event.name) for _, index, event in net.delivered() if index in starts)
+    assert told == [(index, "new") for index in starts], told
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.integers(5, 8), st.integers(0, 99), st.integers(0, 200))
+@example(5, 0, 0)
+@example(6, 2, 20)
+def test_two_that_start_together_make_no_news_of_what_one_member_brings(count: int, seed: int, gap_ms: int) -> None:
+    two_that_start_make_no_news(count, seed, gap_ms)
+
+
 def said_between_two_answers_is_heard(count: int, seed: int, at_ms: int) -> None:
     """Who says an event as another joins tells it that, though its way there is longer than that of an answer."""
     net = Net(count, seed=seed, start=False)
@@ -130,6 +176,14 @@ def test_what_is_said_between_two_answers_is_heard(count: int, seed: int, at_ms:
 
 def _nothing_is_unsure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Answers, "is_unsure", lambda self, origin, sequence, now_ns: False)
+
+
+def _all_is_passed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Answers, "may_pass_on", lambda self, origin, sequence, *, has_begun: True)
+
+
+def _together() -> None:
+    two_that_start_make_no_news(5, 0, 0)
 
 
 def _between() -> None:
@@ -182,6 +236,7 @@ def _all_that_came_is_news(patch: pytest.MonkeyPatch) -> None:
         (_answers_twice, _bringing),
         (_all_that_came_is_news, _bringing),
         (_nothing_is_unsure, _between),
+        (_all_is_passed_on, _together),
     ],
 )
 def test_mutants_are_found(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

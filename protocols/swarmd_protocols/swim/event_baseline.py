@@ -71,14 +71,20 @@ class Answers:
         elif len(self._brought) < _BROUGHT_MAX:
             self._brought[origin, sequence] = via
 
-    def came_again(self, origin: bytes, sequence: int, via: bytes) -> None:
-        """It came again: it is news where its origin brings it, or two members do."""
-        if self._brought.get((origin, sequence), via) != via:
-            self._brought[origin, sequence] = origin
+    def came_again(self, origin: bytes, sequence: int, via: bytes) -> bool:
+        """It came again: it is news where its origin brings it, or two members do. Whether it has become news by it."""
+        if self._brought.get((origin, sequence), via) in (via, origin):
+            return False
+        self._brought[origin, sequence] = origin
+        return True
 
     def is_news(self, origin: bytes, sequence: int) -> bool:
         """Whether an event was said after this node began, for all that one member can do."""
         return self._brought.get((origin, sequence)) == origin
+
+    def may_pass_on(self, origin: bytes, sequence: int, *, has_begun: bool) -> bool:
+        """Whether others hear of an event from this node: two that start together would make news of anything else."""
+        return has_begun or self.is_news(origin, sequence)
 
     def is_unsure(self, origin: bytes, sequence: int, now_ns: int) -> bool:
         """Whether one answer has an event that the other has not, a short while ago."""

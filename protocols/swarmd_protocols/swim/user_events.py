@@ -168,8 +168,10 @@ class UserEvents:
             if self.answers.is_news(body.origin, body.sequence):
                 log.delivered = body.sequence - 1  # It was said between two answers, and not before this node came.
         if body.sequence <= log.delivered or body.sequence in log.pending:
-            self.answers.came_again(body.origin, body.sequence, via.node)
+            is_first = self.answers.came_again(body.origin, body.sequence, via.node) and not self._baseline
             core.queue.overheard(("event", body.origin, body.sequence))
+            if is_first and body.sequence in log.pending:
+                self._pass_on(body.origin, body.sequence, log.pending[body.sequence].encoded)
             return
         if not core.holds_word(origin, "event", message, via, "an event"):
             return
@@ -180,7 +182,8 @@ class UserEvents:
         in_turn = self._baseline and log.follows(body.sequence)
         until_ns = 0 if in_turn else self._patience_until_ns()
         log.offer(body.sequence, body.name, body.payload, encoded, until_ns, core.now_ns)
-        if core.heard(origin.node, origin.name, len(encoded), f"event {body.sequence} {body.name!r}"):
+        is_heard = core.heard(origin.node, origin.name, len(encoded), f"event {body.sequence} {body.name!r}")
+        if is_heard and self.answers.may_pass_on(body.origin, body.sequence, has_begun=self._baseline):
             self._pass_on(body.origin, body.sequence, encoded)
         if self._baseline:
             self._deliver(origin.node, origin.name, log)
