@@ -1,5 +1,6 @@
 """Heights are read ahead: no frame waits for a file, and what has not been read is unknown ground."""
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -213,3 +214,11 @@ LAWS: dict[str, Callable[[], None]] = {
     "again": lambda: test_what_cannot_be_read_is_told_and_tried_again_later(SourceError("it was pulled out")),
 }
 """For mutants."""
+
+
+def test_a_pipe_in_the_place_of_a_tile_is_a_reason_and_holds_nobody(tmp_path: Path) -> None:
+    reader = open_heights(write_hgt(tmp_path, 47, 8, lambda rows, columns: rows * 0.0))
+    (tmp_path / "N47E008.hgt").unlink()
+    os.mkfifo(tmp_path / "N47E008.hgt")
+    with pytest.raises(SourceError, match="it is no file any more"):
+        reader.patch(47.5, 8.5)
