@@ -105,6 +105,8 @@ def make_candidate(
         raise ArtefactError(f"{len(moved)} weights for a head of {net.head.size}")
     head = net.head + np.array(moved, np.float64).reshape(net.head.shape) / _UNIT
     data, changed = with_kinds(Path(bundle.model_path).read_bytes(), len(bundle.labels), head)
+    if not changed:
+        raise ArtefactError("no weight has moved: of fewer than three members with labels nothing is merged")
     held = net.rows(
         scene_of(bundle, one, picture).scene
         for one in sets

@@ -101,12 +101,19 @@ def test_only_the_bundle_that_was_learned_from_is_moved(moved: list[int], tmp_pa
 
 
 @pytest.mark.parametrize("version", ["\\1", 'a"b\\'])
-def test_a_version_is_a_name_and_no_pattern(version: str, tmp_path: Path) -> None:
-    head = HeadNet(load_bundle(MODEL)).head
-    made = make_candidate(MODEL, [0] * head.size, tmp_path / "new", version, lineage(), [])
+def test_a_version_is_a_name_and_no_pattern(version: str, moved: list[int], tmp_path: Path) -> None:
+    made = make_candidate(MODEL, moved, tmp_path / "new", version, lineage(), [])
     assert load_bundle(made.path).version == version
 
 
 def test_a_version_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no version that can be written down"):
         make_candidate(MODEL, [0], tmp_path / "new", "\ud800", lineage(), [])
+
+
+def test_a_head_that_nobody_has_moved_is_no_candidate(tmp_path: Path) -> None:
+    """As where two devices learn: nothing is merged of fewer than three."""
+    head = HeadNet(load_bundle(MODEL)).head
+    with pytest.raises(ArtefactError, match="no weight has moved: of fewer than three"):
+        make_candidate(MODEL, [0] * head.size, tmp_path / "new", "9", lineage(), [])
+    assert not (tmp_path / "new").exists()
