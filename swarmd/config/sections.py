@@ -366,7 +366,8 @@ class JudgeSection:
     model: str = option(
         "",
         "Which model looks again at the pictures of candidates: a name as served, `zoo:NAME`, a file, `able:ABILITY`; "
-        "another than the eye's. Needs `eye.thumbnails` and `inference.listen`. Empty: none is asked.",
+        "another than the eye's. Served here (`inference.models`) or, with `borrow`, by another member. Needs "
+        "`eye.thumbnails`, `inference.listen`, and candidates (`eye.candidates_per_1000`). Empty: none is asked.",
     )
     need: float = option(0.9, "Score from which it is sure.", low=0.001, high=1.0)
     borrow: bool = option(
