@@ -11,6 +11,7 @@ from swarmd_protocols.learning.learning import Learning
 from swarmd_protocols.releases.upload_budget import UploadBudget
 from tests.property import test_learning_laws as laws
 from tests.property import test_merge_bounds as bounds
+from tests.property import test_merge_steps as steps
 from tests.sim import test_sim_learning as sim_laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 
@@ -74,6 +75,27 @@ def sums_of_an_earlier_round_go_on(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(merging, "_next", mutated)
+
+
+def a_step_has_no_bound(patch: pytest.MonkeyPatch) -> None:
+    """The rule as it was: late words are followed as far as they ask, again and again."""
+
+    def unbounded(before: Sequence[int], mean: Sequence[int], reach: int, largest: int) -> Any:
+        step = [one // 2 + other for one, other in zip(before, mean, strict=True)]
+        return step, [3 * one // 2 for one in step], reach
+
+    patch.setattr(merging, "bounded", unbounded)
+
+
+def a_turn_changes_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Steps are as long as words, and a reach is never halved."""
+    whole = merging.bounded
+
+    def unhalved(before: Sequence[int], mean: Sequence[int], reach: int, largest: int) -> Any:
+        step, way, _ = whole(before, mean, merging.REACH_MAX - 1, largest)
+        return step, way, reach
+
+    patch.setattr(merging, "bounded", unhalved)
 
 
 def nothing_is_mended(patch: pytest.MonkeyPatch) -> None:
@@ -172,6 +194,9 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (bounds.test_a_slice_reads_a_few_deltas_and_no_more, a_merge_is_one_slice),
     (bounds.test_slices_are_of_one_size, a_merge_is_one_slice),
     (bounds.test_states_are_small, everybody_is_merged),
+    (steps.test_no_step_is_longer_than_an_honest_word, a_step_has_no_bound),
+    (steps.test_late_words_do_not_drive_the_head_away, a_step_has_no_bound),
+    (steps.test_late_words_do_not_drive_the_head_away, a_turn_changes_nothing),
     (bounds.test_a_round_of_too_few_is_not_lost, sums_of_an_earlier_round_go_on),
 ]
 

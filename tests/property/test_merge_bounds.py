@@ -48,7 +48,9 @@ def merged(merger: Merger, session: Session, rounds: Rounds) -> tuple[Sequence[i
 
 def from_scratch(session: Session, rounds: Rounds) -> list[int]:
     """The rule, with the sums of everybody that ever spoke."""
-    moved, step = [0] * session.dim, [0] * session.dim
+    reach = merging.REACH_MAX
+    step: Sequence[int] = [0] * session.dim
+    moved = [0] * session.dim
     for number in range(len(rounds)):
         sums: dict[NodeId, list[int]] = {}
         last: dict[NodeId, int] = {}
@@ -61,8 +63,9 @@ def from_scratch(session: Session, rounds: Rounds) -> list[int]:
         heard = drawn(sorted(one for one in sums if number - last[one] <= STALE_ROUNDS), session.id, number)
         if len(heard) >= AUTHORS_MIN:
             *_, mean = _returned(robust_mean([sums[one] for one in heard]))
-            step = [one // 2 + other for one, other in zip(step, mean, strict=True)]
-            moved = [one + 3 * other // 2 for one, other in zip(moved, step, strict=True)]
+            largest = merging.largest_honest([merging.length(sums[one]) for one in heard])
+            step, way, reach = merging.bounded(step, mean, reach, largest)
+            moved = [one + other for one, other in zip(moved, way, strict=True)]
     return moved
 
 

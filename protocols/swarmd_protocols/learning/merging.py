@@ -4,8 +4,13 @@ Of each author the sum of its deltas up to a round stands for what its labels me
 are mixed, each with the four fifths of all that lie nearest to it, and the mixtures are averaged weight by weight
 without the highest and the lowest fifth. So a fifth of the authors may say what they like: whoever is far away is mixed
 into few, and what it moves there is cut off. Labels that differ from device to device are no reason to be cut off:
-mixing brings honest ones together first. The step is half of
-the one before and this average, one and a half times.
+mixing brings honest ones together first.
+
+The step is half of the one before and this average, one and a half times, **within a reach**. Words may be late: told
+of a head that has moved since, or of one that lacked what others had said. Whoever follows them again and again goes
+past what they ask for, further each time. So no step is longer than what honest members ask for in its round
+(`largest_honest`), nor than the reach: what they asked for first, halved whenever the words turn against the last step,
+of which nothing is left then. A reach never grows.
 
 Source: Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, Fixing by Mixing (2023): nearest-neighbour mixing before
 a coordinate-wise trimmed mean (Yin, Chen, Ramchandran, Bartlett, 2018).
@@ -14,6 +19,7 @@ a coordinate-wise trimmed mean (Yin, Chen, Ramchandran, Bartlett, 2018).
 from array import array
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from math import isqrt
 from operator import add, mul, sub
 
 from swarmd_protocols.ids import NodeId
@@ -27,6 +33,8 @@ AUTHORS_MERGED = 64
 """Authors in one round's merge, by draw where there are more: distances are counted for each pair."""
 STALE_ROUNDS = 2
 """What an author means is counted in so many rounds after its last word: a device may miss one."""
+REACH_MAX = 1 << 60
+"""Before the first merge: longer than any words are, 2^-24 of a weight each, 2^40 of them at most in one of 4,096."""
 _SLICE = 65_536
 """Multiplications, or additions, between two turns of the loop: some 4 ms."""
 _DELTA_WORK = 2_048
@@ -42,10 +50,10 @@ Units = Sequence[int]
 class _State:
     """The head after some rounds, and what those meant by then whom the last of them drew."""
 
-    __slots__ = ("moved", "step", "sums")
+    __slots__ = ("moved", "reach", "step", "sums")
 
-    def __init__(self, moved: Units, step: Units, sums: dict[NodeId, "array[int]"]) -> None:
-        self.moved, self.step, self.sums = moved, step, sums
+    def __init__(self, moved: Units, step: Units, reach: int, sums: dict[NodeId, "array[int]"]) -> None:
+        self.moved, self.step, self.reach, self.sums = moved, step, reach, sums
 
 
 class _Work:
@@ -83,7 +91,7 @@ class Merger:
             None after a slice; at last by how much each weight is moved, in 2^-24.
         """
         mark, work = session.id, _Work()
-        state = _State([0] * session.dim, [0] * session.dim, {})
+        state = _State([0] * session.dim, [0] * session.dim, REACH_MAX, {})
         for number, deltas in enumerate(rounds):
             name = blake2b(mark, digest_size=16)
             for author in sorted(deltas):
@@ -107,7 +115,7 @@ def _next(
     heard = sorted({author for deltas in rounds[max(0, number - STALE_ROUNDS) : number + 1] for author in deltas})
     heard = drawn(heard, session.id, number)
     if len(heard) < AUTHORS_MIN:
-        return _State(before.moved, before.step, {})
+        return _State(before.moved, before.step, before.reach, {})
     sums = {}
     for author in heard:
         told, first = array("q", bytes(8 * session.dim)), 0
@@ -120,9 +128,56 @@ def _next(
                 yield from work.add(_DELTA_WORK)
         sums[author] = told
     mean = yield from robust_mean(list(sums.values()))
-    step = [one // 2 + other for one, other in zip(before.step, mean, strict=True)]
-    moved = [one + 3 * other // 2 for one, other in zip(before.moved, step, strict=True)]
-    return _State(moved, step, sums)
+    lengths = []
+    for told in sums.values():
+        lengths.append(length(told))
+        yield from work.add(session.dim)
+    step, way, reach = bounded(before.step, mean, before.reach, largest_honest(lengths))
+    return _State(list(map(add, before.moved, way)), step, reach, sums)
+
+
+def bounded(before: Units, mean: Units, reach: int, largest: int) -> tuple[Units, Units, int]:
+    """The next step.
+
+    Args:
+        before: The last one.
+        mean: What most ask for.
+        reach: Of the last round; `REACH_MAX` where nobody has asked for anything yet.
+        largest: The longest that an honest word is.
+
+    Returns:
+        What the next round goes on from; the step, no longer than the reach and `largest`; and the reach.
+
+    >>> bounded([0, 0], [6, 8], 100, 20), bounded([0, 0], [6, 8], 100, 5), bounded([6, 8], [-2, 0], 10, 10)
+    (([6, 8], [9, 12], 100), ([2, 2], [3, 4], 100), ([-2, 0], [-3, 0], 5))
+    """
+    if reach == REACH_MAX and largest:
+        reach = largest
+    if sum(map(mul, before, mean)) < 0:
+        before, reach = [0] * len(before), reach // 2
+    longest = min(reach, largest)
+    step = [one // 2 + other for one, other in zip(before, mean, strict=True)]
+    way = [3 * one // 2 for one in step]
+    square = sum(map(mul, way, way))
+    if square > longest * longest:
+        long = isqrt(square - 1) + 1  # Rounded up, and each weight towards zero: what comes out is never too long.
+        way = [one * longest // long if one > 0 else -(-one * longest // long) for one in way]
+        step = [2 * one // 3 for one in way]
+    return step, way, reach
+
+
+def length(row: Units) -> int:
+    """Of a row, rounded down."""
+    return isqrt(sum(map(mul, row, row)))
+
+
+def largest_honest(lengths: Sequence[int]) -> int:
+    """What the longest honest word is as long as, at most, where a fifth may be of any length.
+
+    >>> largest_honest([5, 7, 900, 6, 4])
+    7
+    """
+    return sorted(lengths, reverse=True)[len(lengths) // BAD_SHARE]
 
 
 def drawn(authors: Sequence[NodeId], session: bytes, number: int) -> list[NodeId]:
