@@ -94,7 +94,7 @@ def test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt():
 @pytest.mark.slow
 def test_one_accuser_gone_mad_hides_no_blackout():
     usual, mad = [], []
-    for seed in SEEDS:
+    for seed in range(24):  # How long one takes varies by a fifth: of six, the mean says little.
         net = swarm(seed)
         net.run(20)
         usual.append(blackout_s(net))
