@@ -1,8 +1,25 @@
-"""A file from outside, whole in memory where it is no larger than it may be."""
+"""Files from outside: opened without waiting, and whole in memory where one is no larger than it may be."""
 
+import errno
+import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from swarmd_models.errors import ModelError
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe in its place, into which nobody may ever write, holds nobody.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file any more", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def read_bounded(path: Path, most_bytes: int, what: str, error: type[ModelError], remedy: str = "") -> bytes:

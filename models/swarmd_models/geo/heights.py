@@ -5,9 +5,7 @@ is NaN (void), what lies beyond it is infinite (outside); neither is ever interp
 """
 
 import math
-import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from swarmd_models.bounded_file import open_regular
 from swarmd_models.errors import SourceError
 from swarmd_models.geo.geolocate import MAX_RANGE_M, enu_m, offset
 
@@ -143,10 +142,7 @@ class HgtTiles:
         try:
             # The file's rows go from north to south.
             start = (self._side - r1) * self._side * 2
-            # A pipe that took the tile's place would hold who reads ahead for ever.
-            with open(file, "rb", opener=_unwaiting) as opened:
-                if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                    raise SourceError(f"cannot read height model {file}: it is no file any more")
+            with open_regular(file) as opened:
                 opened.seek(start)
                 data = opened.read((r1 - r0) * self._side * 2)
             raw = np.frombuffer(data, ">i2").reshape(r1 - r0, self._side)
@@ -157,10 +153,6 @@ class HgtTiles:
         found = raw[::-1, c0:c1].astype(np.float32)
         found[found == HGT_VOID] = np.nan
         heights[r0 - bottom : r1 - bottom, c0 - left : c1 - left] = _plausible(found)
-
-
-def _unwaiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _corner(file: Path) -> tuple[int, int]:

@@ -10,8 +10,6 @@ share would put the same module on both sides.
 
 import json
 import math
-import os
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from swarmd_models.bounded_file import open_regular
 from swarmd_models.draft_folder import drafted, sweep_drafts
 from swarmd_models.errors import SourceError
 from swarmd_models.labelling import forms
@@ -404,17 +403,10 @@ def _read(path: Path, most: int, remedy: str, *, is_file: bool = False) -> bytes
     try:
         if path.stat().st_size > most:
             raise LabelError(f"{path} has more than {most >> 20} MiB; {remedy}")
-        # Nobody may ever write into a pipe: it is opened without waiting, and refused where a file is meant.
-        with open(path, "rb", opener=_unwaiting if is_file else None) as file:
-            if is_file and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise LabelError(f"{path} is no file; {remedy}")
+        with open_regular(path) if is_file else path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
         raise LabelError(f"{path} cannot be read ({error.strerror}); {remedy}") from error
     if len(data) > most:
         raise LabelError(f"{path} has more than {most >> 20} MiB; {remedy}")
     return data
-
-
-def _unwaiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
