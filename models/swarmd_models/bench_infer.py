@@ -1,5 +1,10 @@
 """Measures one bundle on one or all runtimes: load, inference, every stage, layers where the runtime tells them.
 
+How near a runtime comes to the reference is told in decibels of signal to noise, by output: `golden` is the training
+machine's answer with the same 8-bit model, `float` the answer of the float model beside it (`NAME.float.tflite`, as
+the zoo has it). The first inference is the first that a process makes, but for a device that was named
+(`onnx@cuda`), which golden vectors have judged by then.
+
 Each runtime is measured in a process of its own, so that memory is its own and a crash is a line in the table. Two
 frames are shown: one of exactly the model's input size, as a thermal camera or a sub-stream gives it, and one of 1080p
 colour, as a common camera does. Both hold the bundle's golden picture where there is one. Ratios within one run are
@@ -14,17 +19,23 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cv2
 import numpy as np
 
+from swarmd_models.allocations import by_stage
 from swarmd_models.backends import BACKENDS, Backend, backend_class, split_device
+from swarmd_models.backends.base import Array
 from swarmd_models.backends.layers import layers_of
 from swarmd_models.bundle import Bundle, load_bundle
+from swarmd_models.decoders.anchor_free import find_head
+from swarmd_models.decoders.base import real
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ModelError
-from swarmd_models.golden import check_golden
+from swarmd_models.evaluate import float_twin
+from swarmd_models.golden import check_golden, golden_sqnr_db, sqnr_db
 from swarmd_models.types import Image
 
 WARM_UP = 10
@@ -52,6 +63,7 @@ def measure(model: str, labels: str, kind: str, threads: int, seconds: float) ->
     detector = Detector.open(bundle, DetectorOptions((kind,), threads), lambda text: None)
     load_ms = (time.perf_counter() - started) * 1e3
     frame = _frame(detector)
+    first_ms = _first_infer_ms(detector, frame)
     figures = _run(detector, frame, seconds)
     return {
         "backend": kind,
@@ -59,13 +71,70 @@ def measure(model: str, labels: str, kind: str, threads: int, seconds: float) ->
         "model": bundle.name,
         "threads": threads,
         "load_ms": round(load_ms, 2),
+        "first_infer_ms": round(first_ms, 3),
         "golden": check_golden(detector) or ("ok" if bundle.golden is not None else "none"),
+        "sqnr_db": {"golden": _rounded(golden_sqnr_db(detector)), "float": _rounded(_float_sqnr_db(detector, frame))},
         **figures,
+        "raw_invoke_ms": _raw_invoke_ms(detector, seconds),
+        "memory_bytes": by_stage(detector, frame),
         "from_1080p": _run(detector, _enlarged(frame), seconds),
         "rss_mb": round(_rss_mb(), 1),
         "layers": layers_of(bundle.artefact(), detector.backend, threads),
         **_second_layers(bundle, detector, threads),
     }
+
+
+def _first_infer_ms(detector: Detector, frame: Image) -> float:
+    detector.fitted(frame)
+    started = time.perf_counter_ns()
+    detector.backend.infer()
+    return (time.perf_counter_ns() - started) / 1e6
+
+
+def _raw_invoke_ms(detector: Detector, seconds: float) -> dict[str, dict[str, float]]:
+    """Times of the runtimes alone, in a bare loop: of the `first` and, where there is one, the `second` stage."""
+    backends = {"first": detector.backend}
+    if detector.second is not None:
+        backends["second"] = detector.second.backend
+    return {name: _bare(backend, seconds / len(backends)) for name, backend in backends.items()}
+
+
+def _bare(backend: Backend, seconds: float) -> dict[str, float]:
+    took: list[int] = []
+    end = time.perf_counter() + seconds
+    while not took or (time.perf_counter() < end and len(took) < MAX_FRAMES):
+        started = time.perf_counter_ns()
+        backend.infer()
+        took.append(time.perf_counter_ns() - started)
+    return _spread(np.asarray(took) / 1e6)
+
+
+def _float_sqnr_db(detector: Detector, frame: Image) -> dict[str, float]:
+    """Decibels of the first stage against the float model beside the bundle's; empty where there is none."""
+    twin = float_twin(detector.bundle)
+    if twin is None:
+        return {}
+    ours = _real_outputs(detector, frame)
+    reference = Detector.open(replace(twin, second=None), DetectorOptions())
+    try:
+        wanted = _real_outputs(reference, frame)
+    finally:
+        reference.close()
+    return {name: sqnr_db(reals, ours[name]) for name, reals in wanted.items() if name in ours}
+
+
+def _real_outputs(detector: Detector, frame: Image) -> dict[str, Array]:
+    specs = detector.backend.outputs
+    names = [f"output_{index}" for index in range(len(specs))]
+    if detector.bundle.decoder == "anchor_free":
+        for index, name in zip(find_head(specs, {}), ("cls", "dist"), strict=True):
+            names[index] = name
+    return {name: real(raw, spec) for name, raw, spec in zip(names, detector.raw_outputs(frame), specs, strict=True)}
+
+
+def _rounded(ratios: dict[str, float]) -> dict[str, float | str]:
+    """For JSON, which has no infinity: "exact" where both are the same."""
+    return {name: round(db, 1) if np.isfinite(db) else "exact" for name, db in ratios.items()}
 
 
 def _second_layers(bundle: Bundle, detector: Detector, threads: int) -> dict[str, Any]:

@@ -60,6 +60,39 @@ def check_golden(detector: Answering) -> str:
         return f"the golden input cannot be run: {error}"
 
 
+def golden_sqnr_db(detector: Answering) -> dict[str, float]:
+    """How near this runtime comes to the training machine's answer, by output.
+
+    Args:
+        detector: A loaded model.
+
+    Returns:
+        Decibels of signal to the difference of real values, by the golden vector's names; infinite where both are the
+        same. Empty where the bundle has no vector that this model's outputs have counterparts to.
+
+    Raises:
+        ModelError: The golden input cannot be run.
+    """
+    if detector.bundle.golden is None:
+        return {}
+    stored = _read(detector)
+    cut, answer = stored.pop("second_image", None), stored.pop("second_cls", None)
+    specs, found = detector.backend.outputs, {}
+    outputs = detector.raw_outputs(stored.pop("image"))
+    roles = _roles(specs, "cls" in stored)
+    for name, wanted in stored.items():
+        index = roles.get(name, -1)
+        if 0 <= index < len(outputs) and outputs[index].shape == wanted.shape:
+            ours = real(outputs[index], specs[index])
+            found[name] = sqnr_db(real(wanted, _stored_spec(detector, name, wanted)), ours)
+    second = detector.second
+    if second is not None and cut is not None and answer is not None:
+        ours = real(second.raw_output(cut), second.backend.outputs[0])
+        if ours.shape == answer.shape:
+            found["second_cls"] = sqnr_db(real(answer, _second_spec(detector, answer)), ours)
+    return found
+
+
 def _read(detector: Answering) -> dict[str, Array]:
     assert detector.bundle.golden is not None
     with np.load(detector.bundle.golden.path, allow_pickle=False) as arrays:

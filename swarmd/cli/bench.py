@@ -76,7 +76,19 @@ def _infer(args: argparse.Namespace) -> int:
         print_json({"model": bundle.name, "digest": bundle.digest, "backends": found})
     else:
         print_table(
-            ("backend", "infer p50 ms", "p99 ms", "all but infer ms", "share", "load ms", "rss MB", "note"),
+            (
+                "backend",
+                "load ms",
+                "first ms",
+                "infer p50 ms",
+                "p99 ms",
+                "golden dB",
+                "float dB",
+                "raw/frame",
+                "all but infer ms",
+                "rss MB",
+                "note",
+            ),
             [_row(figures) for figures in found],
         )
     return 0 if any("error" not in figures for figures in found) else 1
@@ -86,20 +98,30 @@ def _note(runtime: str, golden: str) -> str:
     return {"ok": runtime, "none": f"{runtime}; no golden vector"}.get(golden, golden)
 
 
+def _least(ratios: dict[str, float | str]) -> float | str | None:
+    """The worst output's decibels, or "exact" where all are the same; None where there is no reference."""
+    numbers = [db for db in ratios.values() if not isinstance(db, str)]
+    return min(numbers) if numbers else next(iter(ratios.values()), None)
+
+
 def _row(figures: dict[str, object]) -> tuple[object, ...]:
     if "error" in figures:
-        return (figures["backend"], None, None, None, None, None, None, str(figures["error"])[:100])
-    stages, other = figures["stages_ms"], figures["all_but_infer_cpu_ms"]
+        return (figures["backend"], *[None] * 9, str(figures["error"])[:100])
+    stages, other, ratios = figures["stages_ms"], figures["all_but_infer_cpu_ms"], figures["sqnr_db"]
     assert isinstance(stages, dict)
     assert isinstance(other, dict)
+    assert isinstance(ratios, dict)
     infer = stages["infer"]
     return (
         figures["backend"],
+        figures["load_ms"],
+        figures["first_infer_ms"],
         infer["p50"],
         infer["p99"],
-        other["p50"],
+        _least(ratios["golden"]),
+        _least(ratios["float"]),
         figures["infer_share"],
-        figures["load_ms"],
+        other["p50"],
         figures["rss_mb"],
         _note(str(figures["runtime"]), str(figures["golden"])),
     )

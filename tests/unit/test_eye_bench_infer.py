@@ -1,12 +1,17 @@
 """`swarmd bench infer`: what it calls the rest of a frame, and what it says of golden vectors."""
 
+import math
 import time
 from dataclasses import replace
 
+import pytest
+
 from swarmd.cli.bench import _note
 from swarmd_models import bench_infer
+from swarmd_models.allocations import by_stage
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.golden import golden_sqnr_db
 
 
 def test_all_but_inference_is_measured_where_the_runtime_works_in_threads_of_its_own() -> None:
@@ -36,3 +41,36 @@ def test_a_model_without_a_golden_vector_is_not_said_to_agree_with_one() -> None
 def test_one_frame_is_measured_however_short_the_time() -> None:
     figures = bench_infer.measure("zoo:tiny-224", "", "litert", 1, 0.0)
     assert figures["frames"] == figures["from_1080p"]["frames"] == 1
+
+
+def test_a_runtime_is_held_against_the_training_machine_and_the_float_model() -> None:
+    figures = bench_infer.measure("zoo:tiny-224", "", "litert", 1, 0.0)
+    assert figures["sqnr_db"]["golden"] == {"cls": "exact", "dist": "exact", "second_cls": "exact"}
+    floats = figures["sqnr_db"]["float"]
+    # 35.4 and 40.3 dB over many frames (docs/performance/models.md); this is one frame.
+    assert floats.keys() == {"cls", "dist"}
+    assert all(25.0 < db < 60.0 for db in floats.values())
+    assert figures["first_infer_ms"] > 0.0
+    assert figures["raw_invoke_ms"].keys() == {"first", "second"}
+
+
+def test_a_runtime_that_computes_something_else_has_few_decibels(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = Detector.open(load_bundle("zoo:tiny-224"), DetectorOptions())
+    assert set(golden_sqnr_db(detector).values()) == {math.inf}
+    honest = detector.raw_outputs
+    monkeypatch.setattr(detector, "raw_outputs", lambda image: [raw + (raw % 2) for raw in honest(image)])
+    assert all(db < 60.0 for name, db in golden_sqnr_db(detector).items() if name != "second_cls")
+
+
+def test_between_camera_and_tensor_nothing_of_a_pictures_size_is_made() -> None:
+    """Resized into the canvas and quantised into the tensor itself: two writes, no third picture."""
+    detector = Detector.open(load_bundle("zoo:small-320"), DetectorOptions())
+    frame = bench_infer._frame(detector)
+    for shown in (frame, bench_infer._enlarged(frame)):
+        memory = by_stage(detector, shown)
+        assert memory["preprocess"]["written"] == 2 * 320 * 256
+        assert memory["preprocess"]["allocated"] < 4_096
+        assert memory["infer"]["allocated"] < 4_096
+        assert memory["decode"]["allocated"] < 320 * 256
+    assert detector.detect(frame), "the detector is as it was"
+    assert "fill" not in vars(detector._preprocessor)
