@@ -1,14 +1,15 @@
 """Frames that the model was unsure of, kept on this device for people to label. Off unless a folder is named.
 
-Nothing here sends anything. What the model takes for people, faces or number plates is made unreadable before the
-picture touches the disk. The ring has a size; the oldest frames go first; a full disk stops it and nothing else.
+Nothing here sends anything. What the model takes for people, faces or number plates, and what is found by a detector
+that looks for nothing else (`redaction.py`), is made unreadable before the picture touches the disk. The ring has a
+size; the oldest frames go first; a full disk stops it and nothing else.
 """
 
 import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
@@ -30,6 +31,8 @@ MAX_SIDECAR_BYTES = 1 << 20
 SAME_BOX_IOU = 0.5
 """Overlap from which a detection's box and a track's, which is smoothed, are of one thing. Source: PASCAL VOC."""
 _PLACE_KEYS = ("latitude_deg", "longitude_deg", "covariance_m2")
+Clean: TypeAlias = Callable[[Image, Sequence[Detection]], Image | None]
+"""Makes a copy in which nobody can be known; None where it cannot be looked for them."""
 _COARSE = 6
 """Side of the thumbnail that two frames are compared by, cells."""
 
@@ -50,6 +53,7 @@ class FrameRing:
         self._bytes = sum(size for _, size in known)
         self._last_ns = -INTERVAL_NS
         self.kept = 0
+        """Frames that were written."""
         self.problem = ""
         """Why the ring has stopped, or ""."""
 
@@ -61,6 +65,7 @@ class FrameRing:
         ood: float,
         model: str,
         events: Sequence[TrackEvent] = (),
+        clean: Clean | None = None,
     ) -> bool:
         """Keep the frame if the model was unsure of it; whether it was kept.
 
@@ -71,13 +76,36 @@ class FrameRing:
             ood: How unlike the reference the frame is; over 3 is kept too.
             model: Digest of the model.
             events: What the tracker made of them: where on the ground they lie, by which a review is found for them.
+            clean: How it is made fit to be kept; by default only what the model itself took for private is covered.
         """
+        if not self.wants(frame, detections, threshold_of, ood):
+            return False
+        return self.keep(frame, detections, ood, model, events, clean)
+
+    def wants(
+        self, frame: Frame, detections: Sequence[Detection], threshold_of: Callable[[str], float], ood: float
+    ) -> bool:
+        """Whether the model was unsure of this frame and it is time for one; then it counts as the newest."""
         is_unsure = any(_is_guess(d.score, threshold_of(d.label)) for d in detections) or ood > 3.0
         if self.problem or not is_unsure or frame.captured_ns - self._last_ns < INTERVAL_NS:
             return False
         self._last_ns = frame.captured_ns
-        picture = without_private_parts(frame.image, detections)
+        return True
+
+    def keep(
+        self,
+        frame: Frame,
+        detections: Sequence[Detection],
+        ood: float,
+        model: str,
+        events: Sequence[TrackEvent] = (),
+        clean: Clean | None = None,
+    ) -> bool:
+        """Write the frame down, made fit to be kept; whether it was. May run in another thread than `wants`."""
         try:
+            picture = (clean or without_private_parts)(frame.image, detections)
+            if picture is None:
+                return False
             self._write(frame, picture, _described(frame, detections, ood, model, events))
         except (OSError, cv2.error) as error:
             self.problem = f"frames are no longer kept in {self._folder}: {error}"

@@ -103,7 +103,7 @@ class EyeLink:
                 self._tracks.end_all()
 
     async def _one_run(self) -> None:
-        eye, pose = self._config.eye, self._config.pose
+        eye, pose, privacy = self._config.eye, self._config.pose, self._config.privacy
         self._supervisor = EyeSupervisor(
             ipc.Configure(
                 source=eye.source,
@@ -119,7 +119,7 @@ class EyeLink:
                 first_track_id=self._tracks.first_track_id,
                 per_1000=(eye.false_alarms_per_1000, eye.candidates_per_1000),
                 thumbnails=eye.thumbnails,
-                thumbnails_never=eye.thumbnails_never,
+                private=ipc.PrivateRule(eye.thumbnails_never, privacy.redact, privacy.masks),
                 looks=eye.looks and not eye.moving,
             ),
             on_message=self._on_message,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from swarmd.config.bridges import plugins_problem, reply_prefix_problem
+from swarmd.config.privacy import mask_problem
 from swarmd.config.sections import LOOK, Config, OperatorsSection, sections
 from swarmd.errors import ConfigError
 
@@ -347,6 +348,9 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['lending', 'split']}: lending.split is {config.lending.split!r}, where no file is; "
             "`swarmd bundle cut MODEL --at TENSOR --out FOLDER` writes one"
         )
+    for text in config.privacy.masks:
+        if problem := mask_problem(text):
+            problems.append(f"{origins['privacy', 'masks']}: privacy.masks holds {problem}")
     judge = config.judge
     for is_missing, what in (
         (not config.eye.thumbnails, "pictures of candidates; set eye.thumbnails = true"),

@@ -24,6 +24,7 @@ from swarmd.config.bridges import (
 )
 from swarmd.config.learning import LearningSection
 from swarmd.config.option import option
+from swarmd.config.privacy import PrivacySection
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,6 +479,7 @@ class Config:
     lending: LendingSection = LendingSection()
     learning: LearningSection = dataclasses.field(default_factory=LearningSection)
     judge: JudgeSection = JudgeSection()
+    privacy: PrivacySection = dataclasses.field(default_factory=PrivacySection)
     operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
     history: HistorySection = HistorySection()

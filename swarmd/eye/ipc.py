@@ -57,6 +57,17 @@ class CameraRule(msgspec.Struct, frozen=True):
     terrain: TerrainWords = TerrainWords()
 
 
+class PrivateRule(msgspec.Struct, frozen=True):
+    """What nobody is shown of a picture that leaves the eye."""
+
+    never: tuple[str, ...] = ()
+    """Words in a label of which no thumbnail and no look is made, beside those that are always private."""
+    redact: bool = True
+    """Whether a detector of its own looks for people and vehicles (`swarmd_models.redaction`)."""
+    masks: tuple[str, ...] = ()
+    """Parts of the frame that are always covered, as `swarmd_models.redaction.read_masks` takes them."""
+
+
 class Configure(_Message, frozen=True):
     """How to run; the first message, exactly once."""
 
@@ -96,8 +107,7 @@ class Configure(_Message, frozen=True):
     for candidates, 0: none are told)."""
     thumbnails: bool = False
     """Whether small pictures of tracks are made (`thumbs.py`)."""
-    thumbnails_never: tuple[str, ...] = ()
-    """Words in a label of which none is made, beside those that are always private; of looks likewise."""
+    private: PrivateRule = PrivateRule()
     looks: bool = False
     """Whether tracks say how their things look (`swarmd_models.looks`)."""
 

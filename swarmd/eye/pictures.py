@@ -1,17 +1,22 @@
-"""Pictures that leave the eye: for a recording, small, rare, while somebody asks; and thumbnails (`thumbs.py`).
+"""Pictures that leave the eye: frames to be labelled, thumbnails (`thumbs.py`), and for a recording, while one asks.
 
-What the model takes for people, faces or number plates is made unreadable before a picture leaves the eye, as in the
-ring of kept frames. Nothing is kept here.
+In each of them people, vehicles and masked parts are made unreadable first (`swarmd_models.redaction`), by a detector
+of its own beside what the model says: 20 ms of a core and more a picture. So frames to be labelled and pictures for a
+recording are made by threads, one of each at a time, and the eye goes on; one that is due while another is made is left
+out.
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import cv2
 import numpy as np
 
 from swarmd.eye.ipc import Crop, Picture, ShowFrames
 from swarmd.eye.thumbs import ThumbMaker
-from swarmd_models.frame_ring import without_private_parts
+from swarmd_models.detector import Detector
+from swarmd_models.frame_ring import FrameRing
+from swarmd_models.redaction import Redactor
 from swarmd_models.types import Detection, EyeResult, Frame
 
 PICTURE_MAX_BYTES = 256 * 1024
@@ -22,12 +27,26 @@ _QUALITY_MIN = 10
 """JPEG quality below which a picture is not shown: nothing could be recognised."""
 
 
-class PictureMaker:
-    """Decides which frames are shown, and makes them small."""
+_LAST_S = 10.0
+"""Seconds that the end waits for the last frame of each kind."""
 
-    def __init__(self, thumbs: ThumbMaker | None = None) -> None:
-        """Show nothing until asked; without `thumbs` there are no thumbnails either."""
+
+class PictureMaker:
+    """Decides which frames are shown and kept, and makes them fit for it."""
+
+    def __init__(self, thumbs: ThumbMaker | None = None, redactor: Redactor | None = None) -> None:
+        """Show nothing until asked; without `thumbs` there are no thumbnails either.
+
+        Args:
+            thumbs: Makes them.
+            redactor: Of all pictures; by default one that only covers what the model itself takes for private.
+        """
         self._thumbs = thumbs
+        self.redactor = redactor or Redactor(model="")
+        self.ring: FrameRing | None = None
+        """Of frames for people to label; None: none are kept."""
+        self._writer: threading.Thread | None = None
+        self._painter: threading.Thread | None = None
         self._wish = ShowFrames()
         self._last_ns = -(1 << 62)
 
@@ -43,13 +62,64 @@ class PictureMaker:
         """The same of tracks that end with the source."""
         return [] if self._thumbs is None else self._thumbs.last(track_ids, now_ns)
 
+    def keep(self, frame: Frame, result: EyeResult, detector: Detector, ood: float) -> None:
+        """Have the frame written where the model was unsure of it; one that comes while another is written is not."""
+        ring = self.ring
+        if ring is None or (self._writer is not None and self._writer.is_alive()):
+            return
+        if ring.wants(frame, result.detections, detector.sure_from, ood):
+            digest, clean = detector.bundle.digest, self.redactor.clean
+            self._writer = threading.Thread(
+                target=ring.keep, args=(frame, result.detections, ood, digest, result.events, clean), daemon=True
+            )
+            self._writer.start()
+
+    def finish(self) -> None:
+        """Wait for what is being made."""
+        for worker in (self._writer, self._painter):
+            if worker is not None:
+                worker.join(_LAST_S)
+
+    def show(
+        self,
+        frame: Frame,
+        detections: Sequence[Detection],
+        send: Callable[[Picture], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """Have the frame's picture made and sent, when one is wanted and due; `say` hears why one could not be."""
+
+        def paint() -> None:
+            try:
+                picture = self._painted(frame, detections)
+            except cv2.error as error:
+                say(f"a picture could not be made: {error}")
+                return
+            if picture is not None:
+                send(picture)
+
+        if (self._painter is None or not self._painter.is_alive()) and self._is_due(frame):
+            self._painter = threading.Thread(target=paint, daemon=True)
+            self._painter.start()
+
     def picture(self, frame: Frame, detections: Sequence[Detection]) -> Picture | None:
         """The frame as a JPEG, when one is wanted and due."""
+        return self._painted(frame, detections) if self._is_due(frame) else None
+
+    def _is_due(self, frame: Frame) -> bool:
         wish = self._wish
         if not wish.interval_ms or frame.captured_ns - self._last_ns < wish.interval_ms * 1_000_000:
-            return None
+            return False
         self._last_ns = frame.captured_ns
-        image = without_private_parts(frame.image, detections)
+        return True
+
+    def _painted(self, frame: Frame, detections: Sequence[Detection]) -> Picture | None:
+        wish = self._wish
+        if not wish.interval_ms:
+            return None
+        image = self.redactor.clean(frame.image, detections)
+        if image is None:
+            return None
         height, width = image.shape[:2]
         if width > wish.width:
             height, width = max(1, height * wish.width // width), wish.width

@@ -66,6 +66,7 @@ from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.geo.terrain import REASONS
 from swarmd_models.operating_point import alike_milli
+from swarmd_models.redaction import PEOPLE, Redactor
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
 
@@ -117,8 +118,9 @@ class EyeProcess:
         self._typical_ms: float | None = None
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
-        self._ring: FrameRing | None = None
-        self._pictures = PictureMaker(ThumbMaker(config.thumbnails_never) if config.thumbnails else None)
+        redactor = Redactor(config.private.masks, self._announce, PEOPLE if config.private.redact else "")
+        thumbs = ThumbMaker(config.private.never, redactor) if config.thumbnails else None
+        self._pictures = PictureMaker(thumbs, redactor)
 
     def run(self) -> int:
         """Work until the source ends or the brain says stop; the exit status."""
@@ -154,14 +156,14 @@ class EyeProcess:
             config.min_hits,
             config.first_track_id,
             config.looks,
-            config.thumbnails_never,
+            config.private.never,
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
         eye.set_boresight(config.camera.boresight_deg)
         eye.set_terrain(open_terrain(config.camera.terrain, is_ahead=True))
         load_ms = (time.perf_counter() - started) * 1e3
         if config.keep_frames:
-            self._ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)
+            self._pictures.ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)
         self._swapper = Swapper(
             eye, options, self._swapped, self._announce, chosen, frame_interval_ms=config.frame_interval_ms
         )
@@ -289,14 +291,13 @@ class EyeProcess:
             self._watched, self._watch = detector, ModelWatch(detector.bundle.reference, self._watch.counters)
         features = features_of(frame.image, detector.pooled()) if self._watch.is_due else None
         self._watch.note(result.detections, features)
-        if self._ring is not None:
-            bundle = detector.bundle
-            ring, ood = self._ring, self._watch.ood
-            kept = ring.consider(frame, result.detections, detector.sure_from, ood, bundle.digest, result.events)
-            self._counters["frames_kept"] += kept
-            if self._ring.problem:
-                self._announce(self._ring.problem)
-                self._ring = None
+        pictures = self._pictures
+        pictures.keep(frame, result, detector, self._watch.ood)
+        if pictures.ring is not None:
+            self._counters["frames_kept"] = pictures.ring.kept
+            if pictures.ring.problem:
+                self._announce(pictures.ring.problem)
+                pictures.ring = None
 
     def _crop(self, frame: Frame, result: EyeResult) -> None:
         """Thumbnails of this frame's tracks, ahead of their events."""
@@ -310,13 +311,7 @@ class EyeProcess:
 
     def _show(self, frame: Frame, result: EyeResult) -> None:
         """A small picture, where somebody asked for some."""
-        try:
-            picture = self._pictures.picture(frame, result.detections)
-        except cv2.error as error:
-            self._announce(f"a picture could not be made: {error}")
-            return
-        if picture is not None:
-            self._link.send(picture)
+        self._pictures.show(frame, result.detections, self._link.send, self._announce)
 
     def _know_camera(self, frame: Frame) -> None:
         """The first frame has the size: the field of view becomes intrinsics, and the model may be too large."""
@@ -367,6 +362,9 @@ class EyeProcess:
 
     def _end(self, frames: int) -> int:
         assert self._eye is not None
+        self._pictures.finish()
+        if self._pictures.ring is not None:
+            self._counters["frames_kept"] = self._pictures.ring.kept
         events = tuple(self._eye.finish())
         now_ns = time.monotonic_ns()
         for crop in self._pictures.last_crops([event.track_id for event in events], now_ns):

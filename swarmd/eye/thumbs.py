@@ -3,8 +3,9 @@
 Rules this file keeps:
 
 - Of people there are none: not of what bears a private label (`eye.thumbnails_never` and those that are always
-  private), and not of anything beside whom such a label was seen within two seconds. So nothing has to be made
-  unreadable in a picture that leaves the eye: a picture that would have to be is not made.
+  private), not of anything beside whom such a label was seen within two seconds, and none in which the
+  redactor's own detector sees somebody, or that shows what is masked. So nothing has to be made unreadable in a picture
+  that leaves the eye: a picture that would have to be is not made.
 - A picture shows the surroundings of one track, at most 192 x 144 pixels and 6 KiB, without metadata.
 - The first good look goes to the brain with the track's first event; a better one at most every ten seconds, and when
   the track ends.
@@ -18,6 +19,7 @@ import numpy as np
 
 from swarmd.eye.ipc import Crop
 from swarmd_models.frame_ring import PRIVATE_LABELS
+from swarmd_models.redaction import Redactor
 from swarmd_models.types import EyeResult, Frame, Image
 from swarmd_protocols.thumbs.form import HEIGHT_MAX, SIDE_MIN, THUMB_MAX_BYTES, WIDTH_MAX, problem_of
 
@@ -60,9 +62,11 @@ class ThumbMaker:
 
     Args:
         never: Words in a label of which no picture is made, beside `PRIVATE_LABELS`.
+        redactor: Looks at each picture before it goes; None: the model's labels alone.
     """
 
-    def __init__(self, never: Sequence[str] = ()) -> None:
+    def __init__(self, never: Sequence[str] = (), redactor: Redactor | None = None) -> None:
+        self._redactor = redactor
         self._never = tuple(word.lower() for word in (*PRIVATE_LABELS, *never) if word)
         self._looks: dict[int, _Look] = {}
         self._private: list[tuple[int, _Box]] = []
@@ -104,6 +108,8 @@ class ThumbMaker:
         shown = _window(box, width, height)
         if shown is None or any(_touch(shown, private) for _, private in self._private):
             return
+        if self._redactor is not None and self._redactor.is_masked(shown, width, height):
+            return
         old = self._looks.get(track_id)
         worth = score * _visible(box, width, height) * min(1.0, (box[2] - box[0]) * (box[3] - box[1]) / 4_096) ** 0.25
         if old is not None and old.label == label and worth < old.worth * BETTER:
@@ -122,8 +128,16 @@ class ThumbMaker:
             return []
         if not is_end and look.told_ns is not None and now_ns - look.told_ns < AGAIN_NS:
             return []
+        # Who is not shown now is looked at again with a better picture, when one would be told again.
         look.told_ns, look.is_told = now_ns, True
+        if self._redactor is not None and self._redactor.shows_somebody(_pixels(look.jpeg)):
+            return []
         return [Crop(track_id, look.label, look.jpeg)]
+
+
+def _pixels(jpeg: bytes) -> Image:
+    """What the picture will show to others."""
+    return np.asarray(cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_UNCHANGED), dtype=np.uint8)
 
 
 def _grown(box: _Box, share: float) -> _Box:

@@ -1,5 +1,7 @@
 """A mutant for each rule of thumbnails: break the rule, and a law that stands for it must fail."""
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from swarmd.bridges.record import thumbs as record
 from swarmd.eye import thumbs as eye
 from swarmd.ground import thumbs as ground
+from swarmd_models import redaction
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.state.crdt import facts
 from swarmd_protocols.state.dedup.own import OwnSightings
@@ -19,6 +22,7 @@ from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 from tests.unit import test_eye_thumbs as eye_laws
 from tests.unit import test_ground_thumb_source as ground_laws
 from tests.unit import test_record_thumbs as record_laws
+from tests.unit import test_redaction as redaction_laws
 from tests.unit import test_thumbs_form as form_laws
 from tests.unit import test_thumbs_vectors as vectors
 from tests.unit import test_track_pictures as feed_laws
@@ -105,6 +109,27 @@ def people_are_pictured(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(eye.ThumbMaker, "_is_private", lambda self, label: False)
 
 
+def nobody_is_looked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redaction.Redactor, "shows_somebody", lambda self, image: False)
+
+
+def what_was_found_is_shown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redaction, "without_private_parts", lambda image, detections: image)
+
+
+def who_cannot_look_shows(patch: pytest.MonkeyPatch) -> None:
+    find = redaction.Redactor.find
+    patch.setattr(redaction.Redactor, "find", lambda self, image: find(self, image) or [])
+
+
+def masks_are_none(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redaction, "read_masks", lambda texts: ())
+
+
+def parts_are_not_searched(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redaction, "TILED_FROM_PX", 1 << 30)
+
+
 def who_stands_beside_is_pictured(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(eye, "_touch", lambda a, b: False)
 
@@ -181,6 +206,11 @@ def another_picture_is_never_shown() -> None:
     laws.test_what_is_not_the_picture_of_its_name_is_never_shown("another picture under the name")
 
 
+def without_its_model() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        redaction_laws.test_without_its_model_no_picture_leaves_and_it_is_said_once(Path(folder))
+
+
 def a_person_never() -> None:
     eye_laws.test_people_never("person")
 
@@ -204,6 +234,11 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (laws.test_what_is_wanted_of_one_author_leaves_room_for_the_others, whoever_is_first_is_waited_for),
     (laws.test_who_is_out_of_reach_is_not_asked_and_that_is_said, a_failure_is_forgotten),
     (a_person_never, people_are_pictured),
+    (redaction_laws.test_a_thumbnail_with_somebody_is_not_made_and_tried_again_later, nobody_is_looked_for),
+    (redaction_laws.test_what_it_finds_is_covered_though_the_running_model_saw_nothing, what_was_found_is_shown),
+    (without_its_model, who_cannot_look_shows),
+    (redaction_laws.test_masks_are_covered_whatever_is_found_and_without_the_detector_too, masks_are_none),
+    (redaction_laws.test_a_large_picture_is_searched_in_parts_too, parts_are_not_searched),
     (eye_laws.test_nobody_is_ever_in_a_picture, who_stands_beside_is_pictured),
     (a_person_never, a_person_is_gone_as_soon_as_he_is_missed),
     (eye_laws.test_a_better_look_comes_after_a_while_or_with_the_end, pictures_come_with_every_frame),

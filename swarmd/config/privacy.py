@@ -1,0 +1,35 @@
+"""`[privacy]`: what nobody may be shown of a picture that leaves the eye."""
+
+from dataclasses import dataclass
+
+from swarmd.config.option import option
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySection:
+    """What is made unreadable in pictures that leave the eye: kept frames, thumbnails, pictures of recordings."""
+
+    redact: bool = option(
+        True,
+        "Search each with a detector of its own for people, and for vehicles because of their plates, and cover them; "
+        "a thumbnail with somebody is not made. Without the detector no picture leaves. False: by the model's word.",
+    )
+    masks: tuple[str, ...] = option(
+        (),
+        "Parts of the frame that are always covered: `left,top,right,bottom` as shares of it, such as `0,0,0.5,0.25`.",
+    )
+
+
+def mask_problem(text: str) -> str:
+    """What is wrong with one of `masks`, or "".
+
+    >>> mask_problem("0,0,0.5,0.25")
+    ''
+    """
+    try:
+        x1, y1, x2, y2 = (float(number) for number in text.split(","))
+    except ValueError:
+        x1 = y1 = x2 = y2 = float("nan")
+    if 0.0 <= x1 < x2 <= 1.0 and 0.0 <= y1 < y2 <= 1.0:
+        return ""
+    return f"{text!r}; write left,top,right,bottom as shares of the frame, such as 0,0,0.5,0.25"
