@@ -97,6 +97,10 @@ class JudgeLink:
                 self._log.warning("judge_unanswered", reason=said.reason)
             self.judging.unanswered(said.number, time.monotonic())
             return
+        asked, now_s = self.judging.open, time.monotonic()
+        if asked is not None and now_s - asked.asked_s > self._settings.deadline_s + GRACE_S:
+            self.judging.unanswered(asked.number, now_s)  # A loop that was held up looks at the answer first.
+        self.judging.model_is(self._served())
         self._told = ""
         self._cost["borrowed_us" if said.lender else "own_us"] += said.took_us
         self._cost["borrowed"] += bool(said.lender)

@@ -5,7 +5,9 @@ Rules:
 - Asked is about what the own eye has seen, whose newest picture is at hand: once a picture, and `LOOKS_MAX` times a
   thing and model. Another picture, or another model, may have it change its mind; nothing else has it asked again.
 - One question is open at a time, so that there are never two verdicts on their way; they follow each other no quicker
-  than the interval. An answer to a question that is no longer open says nothing.
+  than the interval. An answer to a question that is no longer open says nothing, nor does one about a thing that has
+  gone meanwhile, or that nobody doubts any more. A verdict is taken back by an answer about the newest picture, by the
+  model that is served now: another one is on its way to be asked.
 - What is not answered (the worker dies, nobody lends, the deadline passes) leaves no verdict and nothing half: it waits
   its turn again, after `REST_S`, `TRIES_MAX` times for one picture.
 - `WAITING_MAX` wait, the surest first, and `THINGS_MAX` are remembered; what is beyond that is counted.
@@ -16,12 +18,15 @@ from dataclasses import dataclass
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import stamp_ms
+from swarmd_protocols.state.dedup.judged import JUDGED_MAX
 from swarmd_protocols.state.observations import Judged, ObjectChanged
 
 WAITING_MAX = 64
 """Candidates that wait: ten minutes' at six a minute."""
 THINGS_MAX = 1_024
 """Things of which it is remembered what was asked: a flight's; the oldest go, and may be asked about again."""
+STATED_MAX = JUDGED_MAX
+"""Things of which it is remembered that this life has judged them: the state takes no more verdicts of a node."""
 LOOKS_MAX = 3
 """Questions about one thing to one model: thumbnails become better every ten seconds, and verdicts no surer."""
 TRIES_MAX = 3
@@ -43,7 +48,11 @@ class _Thing:
     tries: int = 0
     """Of the picture that waits, unanswered."""
     has_verdict: bool = False
-    """This node has said one, or may have: in an earlier life, or before the thing was forgotten."""
+    """This node has said one, or may have in an earlier life."""
+    since: int = 0
+    """The newest question when it came: an answer to that one, or an older one, is about another thing of its name."""
+    is_wanted: bool = True
+    """As it was last heard of: it is a candidate, or this node has a verdict on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ class Judging:
         self._things: dict[str, _Thing] = {}
         self._waiting: dict[str, tuple[int, bytes]] = {}
         """How sure, and the picture's name."""
+        self._stated: dict[str, None] = {}
+        """Things on which the state holds a verdict of this life, the forgotten ones too."""
         self._numbers = 0
         self._digest = ""
         self._due_s = 0.0
@@ -88,23 +99,39 @@ class Judging:
         """An object is new, is another, or has gone."""
         view, name = change.view, change.view.object_id
         if change.kind not in ("new", "update"):
-            self._waiting.pop(name, None)
-            self._things.pop(name, None)
+            for kept in (self._waiting, self._things, self._stated):
+                kept.pop(name, None)
             return
         thing = self._things.get(name)
-        is_wanted = view.tier == "candidate" or (thing is not None and thing.has_verdict and view.tier == "confirmed")
+        has_verdict = name in self._stated if thing is None else thing.has_verdict
+        is_wanted = view.tier == "candidate" or (has_verdict and view.tier == "confirmed")
         if self._node not in view.observers or not view.thumb or not is_wanted:
             self._waiting.pop(name, None)
+            if thing is not None:
+                thing.is_wanted = False
             return
         if thing is None:
-            is_old = stamp_ms(view.first_hlc) < self._began_ms or self.counts["forgotten"] > 0
-            thing = self._things[name] = _Thing(has_verdict=is_old)
+            is_old = stamp_ms(view.first_hlc) < self._began_ms
+            thing = _Thing(has_verdict=is_old or name in self._stated, since=self._numbers)
+            self._things[name] = thing
             if len(self._things) > THINGS_MAX:
                 oldest = next(iter(self._things))
                 del self._things[oldest]
                 self._waiting.pop(oldest, None)
                 self.counts["forgotten"] += 1
+        thing.is_wanted = True
         self._want(name, thing, view.evidence_milli, view.thumb)
+
+    def model_is(self, digest: str) -> None:
+        """Which model judges here now, hexadecimal; "": none is served here. Another one is shown everything anew."""
+        if not digest or digest == self._digest:
+            return
+        if self._digest:
+            for name, thing in list(self._things.items()):
+                if thing.picture and thing.digest != digest:
+                    thing.looks = 0
+                    self._put(name, 0, thing.picture)
+        self._digest = digest
 
     def next(self, now_s: float, digest: str) -> Question | None:
         """What is asked now.
@@ -113,13 +140,7 @@ class Judging:
             now_s: Monotonic.
             digest: Of the model that is served here to judge, hexadecimal; "": it is not known before it answers.
         """
-        if digest and digest != self._digest:
-            if self._digest:
-                for name, thing in list(self._things.items()):
-                    if thing.picture and thing.digest != digest:
-                        thing.looks = 0
-                        self._put(name, 0, thing.picture)
-            self._digest = digest
+        self.model_is(digest)
         if self.open is not None or now_s < self._due_s or not self._waiting:
             return None
         name = max(self._waiting, key=lambda one: self._waiting[one][0])
@@ -143,23 +164,39 @@ class Judging:
             self.counts["too_late"] += 1
             return None
         thing = self._things.get(question.object_id)
-        if thing is None:
+        if thing is None or thing.since >= number:
             self.counts["gone"] += 1
             return None
         thing.picture, thing.digest, thing.tries = question.picture, question.digest, 0
         thing.looks += 1
         milli = min(1000, max(0, round(score * 1000)))
         self.counts["answered"] += 1
+        if not thing.is_wanted:
+            self.counts["settled"] += 1
+            return None
         if not milli and not thing.has_verdict:
             self.counts["sees_nothing"] += 1
+            return None
+        is_other = bool(question.digest) and question.digest != self._digest
+        if is_other:
+            self._put(question.object_id, 0, question.picture)
+        if not milli and question.object_id in self._waiting:
+            self.counts["outdated"] += 1
             return None
         return Judged(question.object_id, milli, self._need_milli, bytes.fromhex(digest)[:8])
 
     def said(self, verdict: Judged, is_taken: bool) -> None:
         """Whether the node's state took the verdict."""
         self.counts[("stated" if verdict.score_milli else "withdrawn") if is_taken else "refused"] += 1
+        if not is_taken:
+            return
+        self._stated.pop(verdict.object_id, None)
+        if verdict.score_milli:
+            self._stated[verdict.object_id] = None
+            if len(self._stated) > STATED_MAX:
+                del self._stated[next(iter(self._stated))]
         thing = self._things.get(verdict.object_id)
-        if thing is not None and is_taken:
+        if thing is not None:
             thing.has_verdict = verdict.score_milli > 0
 
     def unanswered(self, number: int, now_s: float) -> None:
@@ -170,7 +207,7 @@ class Judging:
         self.counts["unanswered"] += 1
         self._due_s = max(self._due_s, now_s + REST_S)
         thing = self._things.get(question.object_id)
-        if thing is None or question.object_id in self._waiting:
+        if thing is None or thing.since >= number or question.object_id in self._waiting:
             return
         thing.tries += 1
         if thing.tries < TRIES_MAX:
@@ -185,7 +222,7 @@ class Judging:
         if question is not None:
             self.counts[why] += 1
             thing = self._things.get(question.object_id)
-            if thing is not None:
+            if thing is not None and thing.since < number:
                 thing.picture, thing.digest = question.picture, question.digest
 
     # --- inside -----------------------------------------------------------------------------------------------------

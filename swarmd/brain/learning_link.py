@@ -31,6 +31,7 @@ from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.learning.form import ENTRIES_MAX, Session
 from swarmd_protocols.learning.learning import Learning, LearningConfig
+from swarmd_protocols.learning.merging import AUTHORS_MIN
 from swarmd_protocols.learning.privacy import Privacy
 from swarmd_protocols.learning.requests import JOURNAL, NAME, HeadMerged, Learn, Train, Trained
 from swarmd_protocols.state.crdt.batch import NodeSigner
@@ -162,6 +163,7 @@ class LearningLink:
             "deltas": list(view.deltas),
             "rows": view.rows,
             "authors": [name_of(NodeId(one)) for one in view.authors],
+            "authors_min": AUTHORS_MIN,
             "liars": [name_of(NodeId(one)) for one in view.liars],
             "own_rows": 0 if taught is None else taught.rows,
             "held_rows": 0 if taught is None else taught.held,
@@ -349,7 +351,7 @@ class LearningLink:
         descriptors = (task.common.gate_fd,) if task.common.gate_fd >= 0 else ()
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "swarmd.learner", pass_fds=descriptors, env=environment_of_eye(),
+                sys.executable, "-P", "-m", "swarmd.learner", pass_fds=descriptors, env=environment_of_eye(),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=words.MAX_LINE_BYTES,
             )  # fmt: skip
         except OSError as error:  # No room for another process, or no descriptors: an answer like any other.

@@ -84,6 +84,7 @@ def diagnose(config: Config, *, runs: bool = False) -> Iterator[Finding]:
         _units,
         _models_key,
         _learning,
+        _judge,
     ]
     for check in checks:
         try:
@@ -406,6 +407,13 @@ def _learning(config: Config) -> Iterator[Finding]:
         yield Finding("labels", "ok", f"{len(sets)} sets, {pictures} pictures below {section.labels}")
     elif not problems and not (section.reviews and config.eye.keep_frames):
         yield Finding("labels", "warn", "none: this node merges what others teach", "set learning.labels")
+
+
+def _judge(config: Config) -> Iterator[Finding]:
+    from swarmd.cli.judge_check import judge
+
+    for verdict, found, remedy in judge(config):
+        yield Finding("judge", verdict, found, remedy)
 
 
 def _hear_own_multicast(host: str) -> bool:

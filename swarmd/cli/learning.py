@@ -59,6 +59,9 @@ def _rows(said: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("authors", f"{len(said['authors'])}: {', '.join(said['authors'])}" if said["authors"] else "none yet"),
         ("rows", f"{said['rows']} of all; {said['own_rows']} here, and {said['held_rows']} held back"),
     ]
+    if not said["is_over"] and len(said["authors"]) < said["authors_min"]:
+        text = f"nothing is merged before {said['authors_min']} members have taught: two cannot outvote one"
+        rows.append(("waits", text))
     if said["liars"]:
         rows.append(("liars", f"{', '.join(said['liars'])}: said two things; nothing of them counts"))
     if said["accuracy"] is not None:

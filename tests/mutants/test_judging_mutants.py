@@ -4,6 +4,7 @@ import pytest
 
 from swarmd.brain import judging
 from swarmd.brain.judging import Judging, Question
+from swarmd_protocols.state.observations import Judged, ObjectChanged
 from tests.property import test_judging_laws as laws
 from tests.support.mutants import assert_found, each_mutant
 
@@ -61,7 +62,56 @@ def two_are_asked_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Judging, "next", hasty)
 
 
+def late_answers_take_back(patch: pytest.MonkeyPatch) -> None:
+    answered = Judging.answered
+
+    def hasty(self: Judging, number: int, score: float, digest: str) -> Judged | None:
+        if self.open is not None:
+            self._waiting.pop(self.open.object_id, None)
+        return answered(self, number, score, digest)
+
+    patch.setattr(Judging, "answered", hasty)
+
+
+def a_thing_s_answer_goes_to_the_next_of_its_name(patch: pytest.MonkeyPatch) -> None:
+    hear = Judging.hear
+
+    def careless(self: Judging, change: ObjectChanged) -> None:
+        hear(self, change)
+        for thing in self._things.values():
+            thing.since = 0
+
+    patch.setattr(Judging, "hear", careless)
+
+
+def what_is_settled_is_judged(patch: pytest.MonkeyPatch) -> None:
+    hear = Judging.hear
+
+    def careless(self: Judging, change: ObjectChanged) -> None:
+        hear(self, change)
+        for thing in self._things.values():
+            thing.is_wanted = True
+
+    patch.setattr(Judging, "hear", careless)
+
+
+def what_was_forgotten_may_have_a_verdict(patch: pytest.MonkeyPatch) -> None:
+    hear = Judging.hear
+
+    def careless(self: Judging, change: ObjectChanged) -> None:
+        hear(self, change)
+        if self.counts["forgotten"]:
+            for thing in self._things.values():
+                thing.has_verdict = True
+
+    patch.setattr(Judging, "hear", careless)
+
+
 LAWS = (
+    (laws.test_a_late_answer_takes_no_verdict_back, late_answers_take_back),
+    (laws.test_a_late_answer_takes_no_verdict_back, a_thing_s_answer_goes_to_the_next_of_its_name),
+    (laws.test_an_answer_about_what_a_person_has_settled_says_nothing, what_is_settled_is_judged),
+    (laws.test_nothing_is_taken_back_that_was_never_said, what_was_forgotten_may_have_a_verdict),
     (laws.test_a_candidate_is_asked_about_once_and_its_verdict_is_said, every_picture_is_new),
     (laws.test_a_thing_is_shown_to_one_model_so_often_and_no_more, it_asks_without_end),
     (laws.test_a_judge_that_dies_leaves_nothing_and_is_asked_again_a_few_times, it_does_not_rest),

@@ -101,6 +101,65 @@ def test_who_sees_nothing_says_nothing_unless_there_is_something_to_take_back() 
     assert loop.judged(0.0) == Judged("thing-2", 0, 900, bytes.fromhex(MODEL)[:8])
 
 
+def stated(loop: Loop) -> None:
+    """One thing has a verdict, and a newer picture of it is asked about."""
+    loop.rules.hear(change(1))
+    assert loop.judged(0.95) is not None
+    loop.rules.hear(change(1, picture=2, confirmed=True))
+
+
+def test_a_late_answer_takes_no_verdict_back() -> None:
+    """While it was on its way a newer picture, a newer model or a new thing of that name has come."""
+    loop = Loop()
+    stated(loop)
+    late = loop.ask()
+    loop.rules.hear(change(1, picture=3, confirmed=True))
+    assert loop.answer(late, 0.0) is None, "picture 3 is asked about next"
+    assert loop.judged(0.0) is not None
+
+    loop = Loop()
+    stated(loop)
+    late = loop.ask()
+    loop.digest = NEWER
+    loop.rules.model_is(NEWER)
+    assert loop.answer(late, 0.0, MODEL) is None, "the newer model is asked next"
+    assert loop.judged(0.0) is not None
+
+    loop = Loop()
+    stated(loop)
+    late = loop.ask()
+    loop.rules.hear(change(1, kind="expired"))
+    loop.rules.hear(change(1, picture=4, first_hlc=(BEGAN_MS - 1) << 16))
+    assert loop.answer(late, 0.95) is None, "another thing of that name"
+
+
+def test_an_answer_about_what_a_person_has_settled_says_nothing() -> None:
+    for score in (0.0, 0.95):
+        loop = Loop()
+        stated(loop)
+        late = loop.ask()
+        loop.rules.hear(change(1, picture=2, review="rejected"))
+        assert loop.answer(late, score) is None
+        assert loop.rules.counts["settled"] == 1
+
+
+def test_nothing_is_taken_back_that_was_never_said() -> None:
+    """However many things were forgotten: what this life has judged is remembered longer than what it has asked."""
+    loop = Loop()
+    loop.rules.hear(change(0))
+    assert loop.judged(0.95) is not None
+    for at in range(1, THINGS_MAX + 2):
+        loop.rules.hear(change(at, evidence_milli=0))
+    assert loop.rules.counts["forgotten"] > 0
+    while (question := loop.ask()) is not None:
+        assert loop.answer(question, 0.0) is None, question
+    loop.rules.hear(change(0, picture=2, confirmed=True))
+    assert loop.rules.waiting == 1, "it has a verdict, and is looked at again"
+    assert loop.judged(0.0) is not None
+    loop.rules.hear(change(0, picture=3))
+    assert loop.judged(0.0) is None
+
+
 def test_one_question_is_open_and_late_answers_say_nothing() -> None:
     loop = Loop()
     for at in range(3):

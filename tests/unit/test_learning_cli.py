@@ -65,6 +65,16 @@ def test_status_has_what_people_ask_for(asked: Desk, capsys: pytest.CaptureFixtu
     assert "resting     the battery is at 20 %" in out
 
 
+@pytest.mark.parametrize(("authors", "waits"), [(0, True), (2, True), (3, False)])
+def test_status_says_that_too_few_have_taught(
+    asked: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, authors: int, waits: bool
+) -> None:
+    status = asked.status
+    monkeypatch.setattr(asked, "status", lambda: {**status(), "authors": [f"drone-{n}" for n in range(authors)]})
+    assert main(["learning", "status"]) == 0
+    assert ("waits       nothing is merged before 3 members have taught" in capsys.readouterr().out) is waits
+
+
 @pytest.mark.parametrize(
     ("flags", "round_", "problem"),
     [

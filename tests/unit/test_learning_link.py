@@ -309,3 +309,11 @@ def test_a_child_that_cannot_be_started_leaves_a_session_that_begins(
     turn(desk, lambda: desk.said)
     assert desk.said == [Learn(session())]
     assert desk.status()["problem"] == "the learner cannot be started: Resource temporarily unavailable"
+
+
+def test_the_learner_takes_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("numpy", "msgspec", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('of the current folder')\n")
+    monkeypatch.chdir(tmp_path)
+    said = asyncio.run(LearningLink._ask(Desk(tmp_path), words.Describe("zoo:small-320")))
+    assert isinstance(said, words.Described)

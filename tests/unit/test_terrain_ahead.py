@@ -195,6 +195,14 @@ def test_a_child_reads_what_one_would_read_oneself(tmp_path: Path) -> None:
         ReadApart(path).patch(47.2, 8.2)
 
 
+def test_a_child_takes_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_hgt(tmp_path, 47, 8, lambda latitude, longitude: 400.0)
+    for name in ("numpy", "json", "subprocess"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('of the current folder')\n")
+    monkeypatch.chdir(tmp_path)
+    assert ReadApart(path).patch(47.2, 8.2).heights_m.max() == pytest.approx(400.0)
+
+
 def test_a_child_that_dies_or_hangs_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for script, limit_s, why in (("exit 3", 60.0, "ended with 3"), ("sleep 600", 0.1, "was not read within")):
         program = tmp_path / "python"

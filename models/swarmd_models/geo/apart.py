@@ -32,7 +32,8 @@ class ReadApart:
         Raises:
             SourceError: It says why it cannot read them, or it died, or never ended.
         """
-        words = [sys.executable, "-m", __spec__.name, str(self._path), repr(latitude_deg), repr(longitude_deg)]
+        # -P: nothing of the current folder is imported.
+        words = [sys.executable, "-P", "-m", __spec__.name, str(self._path), repr(latitude_deg), repr(longitude_deg)]
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             data, _ = child.communicate(timeout=LIMIT_S)
