@@ -6,7 +6,7 @@ from swarmd_protocols.swim import overlay, repair
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.hosts import HostEvidence
-from swarmd_protocols.swim.mesh import mesh_view, near, onset, turns
+from swarmd_protocols.swim.mesh import fates, mesh_view, near, onset, turns
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, life_key
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import Near
@@ -25,11 +25,11 @@ def _reports_are_not_heard(patch: pytest.MonkeyPatch) -> None:
 
 
 def _whoever_is_not_reached_has_failed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mesh_view, "fate", lambda key, reach, hearers, gone: Fate.FAILED)
+    patch.setattr(fates, "fate", lambda key, reach, hearers, gone: Fate.FAILED)
 
 
 def _whoever_is_not_reached_is_cut_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mesh_view, "fate", lambda key, reach, hearers, gone: Fate.UNREACHABLE)
+    patch.setattr(fates, "fate", lambda key, reach, hearers, gone: Fate.UNREACHABLE)
 
 
 def _refusals_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def _a_refusal_counts_for_ever(patch: pytest.MonkeyPatch) -> None:
 def _an_end_is_of_every_life(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Near, "saw_gone", lambda self, member: member.node in self._saw_gone)
     patch.setattr(Near, "answered", lambda self, member: None)
-    for module in (near, mesh_view):
+    for module in (near, fates):
         patch.setattr(module, "life_key", lambda node, boot: node[:KEY_BYTES])
 
 

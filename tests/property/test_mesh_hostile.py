@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import Command, DatagramReceived, MemberState, SendCast
 from swarmd_protocols.swim.full_view import FullView
-from swarmd_protocols.swim.mesh import mesh_view, reports
+from swarmd_protocols.swim.mesh import fates, mesh_view, reports
+from swarmd_protocols.swim.mesh.fates import Fates
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, fate, life_key, reached
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
@@ -414,7 +415,7 @@ def _who_is_no_member_is_a_link(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_has_no_hearer_has_failed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mesh_view, "fate", lambda key, reach, hearers, gone: fate(key, reach, hearers or [*reach], gone))
+    patch.setattr(fates, "fate", lambda key, reach, hearers, gone: fate(key, reach, hearers or [*reach], gone))
 
 
 def _who_is_forgotten_is_reported_in_time(patch: pytest.MonkeyPatch) -> None:
@@ -424,9 +425,9 @@ def _who_is_forgotten_is_reported_in_time(patch: pytest.MonkeyPatch) -> None:
 def _anybody_says_who_is_gone(patch: pytest.MonkeyPatch) -> None:
     def is_gone(self, member):  # type: ignore[no-untyped-def]
         life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
-        return any(life in ended for ended in self.reports.gone.values())
+        return any(life in ended for ended in self._reports.gone.values())
 
-    patch.setattr(MeshView, "_is_gone", is_gone)
+    patch.setattr(Fates, "is_gone", is_gone)
 
 
 def _no_author_has_an_account(patch: pytest.MonkeyPatch) -> None:

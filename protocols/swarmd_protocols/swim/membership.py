@@ -39,6 +39,7 @@ from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_SHIFT, WITNESSES_WANTED, fingerprint
 from swarmd_protocols.swim.seams import HearsView
 from swarmd_protocols.swim.standing import Standing
+from swarmd_protocols.swim.waits import Waits
 
 _S = 1_000_000_000
 _ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
@@ -76,6 +77,7 @@ class Membership:
         self.links = LinkReports(core, self, self.accusations)
         self.prober = Prober(core, self, self.accusations, self.links)
         self.overlay = Overlay(core, self, self, self.accusations, self.links, self.prober, metadata, events)
+        self._waits = Waits(core, self, self.overlay.full_view.reports.is_lone)
         self._snapshot_due = False
         self._absences: dict[NodeId, int] = {}
         """Members whose announced absence is looked at again, and when: one timer each, however often they announce."""
@@ -428,6 +430,8 @@ class Membership:
                 core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, member.node)
         else:
             self.overlay.grown()
+            if new is MemberState.UNREACHABLE:
+                self._waits.begin(member)
         core.changed()
         if joined or (old in REACHABLE) != (new in REACHABLE):
             core.port.peers_changed()

@@ -17,7 +17,8 @@ from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, outsiders, reached
+from swarmd_protocols.swim.mesh.fates import Fates
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, outsiders, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
 from swarmd_protocols.swim.mesh.onset import hidden_wanted
 from swarmd_protocols.swim.mesh.reports import NearReports
@@ -28,7 +29,6 @@ from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.neighbors import Neighbors
 from swarmd_protocols.swim.passive import PassiveView
 from swarmd_protocols.swim.prober import Prober
-from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_protocols.swim.seams import Judge, Roll
 
 _S, _MS = 1_000_000_000, 1_000_000
@@ -112,6 +112,7 @@ class MeshView(FullView):
         self.routes = Routes()
         """Who is reached, and by whom."""
         self.turns = Turns(core, prober, near, reports, self.routes)
+        self._fates = Fates(core, near, reports, self.routes)
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._cut_off: set[bytes] = set()
@@ -152,6 +153,8 @@ class MeshView(FullView):
         for member in core.table.by_node.values():
             if member.node[:KEY_BYTES] in self.routes.costs:
                 self.near.is_reached(member)
+                if not self.reports.is_fresh(member):
+                    self._reach_soon()
             elif member.state in REACHABLE:
                 self._reach_soon()  # Its record says that it lives, and no report has followed.
         if core.now_ns - self._all_heard_ns >= _ALL_HEARD_NS:
@@ -311,10 +314,15 @@ class MeshView(FullView):
             return
         held = core.table.by_node
         own = core.own.node[:KEY_BYTES]
+        said = self.reports
+        stale = {node for node, member in held.items() if not said.is_fresh(member)}
         reports = {
-            node[:KEY_BYTES]: self.reports.heard[node] for node in held if self.reports.is_of_this_life(held[node])
+            node[:KEY_BYTES]: said.heard[node]
+            for node, member in held.items()
+            if node not in stale and said.is_of_this_life(member)
         }
-        lost = {node[:KEY_BYTES] for node, member in held.items() if member.unheard or member.failed}
+        # Who has said nothing for long is a ghost, or may as well be: whoever claims to hear it leads to nobody.
+        lost = {node[:KEY_BYTES] for node, member in held.items() if member.unheard or member.failed or node in stale}
         # Whoever is shut out is reached by nobody: that it is silent about a member is no word that the member ended.
         lost |= outsiders(reports, {own, *(node[:KEY_BYTES] for node in held)})
         self._links = agreed(own, reports, lost)
@@ -324,7 +332,9 @@ class MeshView(FullView):
                 continue
             if member.node[:KEY_BYTES] in self.routes.costs:
                 self._is_reached(member)
-            elif not member.unheard and not member.failed and member.node not in self._unreached:
+            elif member.unheard or member.failed or self._fates.is_away(member):
+                continue
+            elif member.node not in self._unreached:
                 if self.near.seems_in_reach(member, _HEARD_NS):
                     self.turns.consider(member)
                 if core.now_ns - self._begun_ns >= _BEGIN_NS:
@@ -347,14 +357,14 @@ class MeshView(FullView):
 
     def _weigh_again(self, member: Member) -> None:
         """It was told cut off: what is held by now may say that it has failed."""
-        if self._fate(member) is Fate.UNREACHABLE:
+        if self._fates.of(member) is Fate.UNREACHABLE:
             self._unreached[member.node] = _NOTHING_DUE
         elif self._unreached[member.node] == _NOTHING_DUE:
             self._weigh(member, _WEIGHED_AGAIN_NS, 0)
 
     def _weigh(self, member: Member, wait_ns: int, begun_ns: int) -> None:
         now_ns = self._unreached[member.node] = self.core.now_ns
-        wait_ns = _GONE_NS if self._is_gone(member) else wait_ns
+        wait_ns = _GONE_NS if self._fates.is_gone(member) else wait_ns
         self.core.scheduler.at(max(now_ns + wait_ns, begun_ns), self._tell_fate, (member, now_ns))
 
     def _tell_fate(self, unreached: tuple[Member, int]) -> None:
@@ -363,7 +373,10 @@ class MeshView(FullView):
         if core.view is not self or self._unreached.get(member.node) != since_ns or member.failed:
             return
         member.suspected = False
-        if self._fate(member) is Fate.UNREACHABLE:
+        if self._fates.is_away(member):
+            del self._unreached[member.node]  # Weighed anew when that is over (`_beacon`).
+            return
+        if self._fates.of(member) is Fate.UNREACHABLE:
             self._unreached[member.node] = _NOTHING_DUE
             self._cut_off.add(member.node)
             self._judge.evaluate(member, "its part of the swarm is cut off")
@@ -373,26 +386,3 @@ class MeshView(FullView):
         member.failed = True
         core.counters["failures"] += 1
         self._judge.evaluate(member, "nobody who could hear it hears it")
-
-    def _fate(self, member: Member) -> Fate:
-        """What all that is held says of a member that is not reached."""
-        key, heard = member.node[:KEY_BYTES], self.reports.heard
-        is_gone = self._is_gone(member)
-        if not is_gone and not (self.core.table.reachable and self.reports.is_of_this_life(member)):
-            return Fate.UNREACHABLE  # This node is alone, or nobody knows who could hear the member.
-        hearers = [*heard.get(member.node, {}), *(node[:KEY_BYTES] for node, others in heard.items() if key in others)]
-        return fate(key, self.routes.costs, hearers, is_gone)
-
-    def _is_gone(self, member: Member) -> bool:
-        """Whether this node, or one that the member has reported itself and that is reached, saw this life's end.
-
-        Who is reached takes back what a later life has overtaken; what others said last may be of any time.
-        """
-        if self.near.saw_gone(member):
-            return True
-        life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
-        named = self.reports.heard.get(member.node, {})
-        return any(
-            life in ended and node[:KEY_BYTES] in named and node[:KEY_BYTES] in self.routes.costs
-            for node, ended in self.reports.gone.items()
-        )

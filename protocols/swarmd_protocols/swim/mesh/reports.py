@@ -15,13 +15,19 @@ from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.messages import NearBody
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
-_MS = 1_000_000
+_S, _MS = 1_000_000_000, 1_000_000
 _NEAR_BODY = msgspec.msgpack.Decoder(NearBody)
 _LOST_NS, _GAINED_NS = 20 * _MS, 500 * _MS
 """A lost link is reported so soon, and one that was gained so long after it, nanoseconds: several change at once, and
 nobody's life hangs on the latter but a stranger's."""
 _GAP_NS = 250 * _MS
 """Shortest time between two reports, nanoseconds: a node in motion gains and loses one neighbour a second or two."""
+RENEWED_NS = 240 * _S
+"""A report is said again, under a new number, when it has stood for so long, nanoseconds, or for up to a quarter less,
+so that not all do so at once: 150 bytes of each member, passed on by a third."""
+STALE_NS = 540 * _S
+"""Who has said nothing for so long, nanoseconds, counts no more, whoever claims to hear it: longer than twice the time
+after which it would have, and with the second until that is told less than the ten minutes that a ghost may live."""
 _RECAST_NS, _ECHOES = 10 * _MS, 3
 """News of links waits for up to so long before it is passed on, nanoseconds, and is not pushed where so many near ones
 have said the same by then: in a hall eight say it to each. Who misses it is found by the digest. Ni and others, "The
@@ -59,6 +65,9 @@ class NearReports:
         """Likewise, the lives whose end it has seen (`life_key`). Who has seen none is left out."""
         self._numbers: dict[bytes, int] = {}
         """Their sequences: a report of broken links that is newer says that the author's view is full again."""
+        self._words: dict[bytes, tuple[int, int]] = {}
+        """By node, the life in which it was first or last seen to say something, and when: a word that was held
+        already, and what others say of it, is none."""
         self._echoes: dict[bytes, int] = {}
         """Whose report waits to be passed on, and how many near ones have said it again since."""
         self._due: dict[bytes, tuple[Member, bytes]] = {}
@@ -102,7 +111,9 @@ class NearReports:
             return
         self._due_ns = None
         heard, gone, hears_all = self.own()
-        if heard.keys() == self._said[0].keys() and (gone, hears_all) == self._said[1:]:
+        renewed_ns = RENEWED_NS - RENEWED_NS // 4 * core.own.node[0] // 256
+        is_old = core.now_ns - self._said_ns >= renewed_ns
+        if heard.keys() == self._said[0].keys() and (gone, hears_all) == self._said[1:] and not is_old:
             return
         self._said, self._said_ns = (heard, gone, hears_all), core.now_ns
         entries = b"".join(key + bytes((cost,)) for key, cost in sorted(heard.items()))
@@ -141,6 +152,7 @@ class NearReports:
             return None
         self._links.adopt(reporter, body.sequence, message.body, encode(message), ())
         self._nonces[reporter.node] = {nonce}
+        self._words[reporter.node] = reporter.incarnation >> BOOT_SHIFT, core.now_ns
         before = self.heard.get(reporter.node, {})
         at = range(0, len(body.entries), _ENTRY_BYTES)
         heard = {body.entries[i : i + KEY_BYTES]: max(1, body.entries[i + KEY_BYTES]) for i in at}
@@ -247,8 +259,31 @@ class NearReports:
             member.incarnation >> BOOT_SHIFT
         )
 
+    def is_fresh(self, member: Member) -> bool:
+        """Whether a member was seen to live of late: by a new report of its own, or by a frame that it sealed itself.
+
+        Of a life that is new here the time begins when this is first asked.
+        """
+        now_ns, life = self.core.now_ns, member.incarnation >> BOOT_SHIFT
+        seen, word_ns = self._words.get(member.node, (-1, 0))
+        if seen != life:
+            self._words[member.node] = life, now_ns
+            return True
+        return now_ns - max(word_ns, member.link.heard_ns) < STALE_NS
+
+    def hearers(self, member: Member) -> list[Key]:
+        """Who could hear a member, by the last reports of both sides."""
+        key = member.node[:KEY_BYTES]
+        named = (node[:KEY_BYTES] for node, others in self.heard.items() if key in others)
+        return [*self.heard.get(member.node, {}), *named]
+
+    def is_lone(self, member: Member) -> bool:
+        """Whether a member has said in this life that it hears nobody, and nobody has said since that it hears it."""
+        return self.is_of_this_life(member) and not self.hearers(member)
+
     def forget(self, node: bytes) -> None:
         """Drop what a member reported."""
+        self._words.pop(node, None)
         self.heard.pop(node, None)
         self.gone.pop(node, None)
         self._numbers.pop(node, None)
