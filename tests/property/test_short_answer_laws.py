@@ -15,6 +15,7 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Started
 from swarmd_protocols.swim import repair
 from swarmd_protocols.swim.event_baseline import Answers, Baseline
+from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.messages import VECTOR_ANSWER, EventVector
 from tests.support.mutants import Mutant, assert_found
 from tests.support.swim_net import MS, Host, Net
@@ -174,6 +175,67 @@ def test_what_is_said_between_two_answers_is_heard(count: int, seed: int, at_ms:
     said_between_two_answers_is_heard(count, seed, at_ms)
 
 
+def what_is_new_is_heard_beside_what_is_old(count: int, seed: int, at_ms: int, said: int) -> None:
+    """One member brings a node that starts all that an author said and much of its own, as that author says more."""
+    net = Net(count, seed=seed, start=False)
+    for index in range(count):
+        if index != STARTS:
+            net.feed(index, Started())
+    net.run(6)
+    for index in (SPEAKS, LIAR):
+        for number in range(70):
+            net.hosts[index].node._swim.events.say(f"old-{number}", b"")
+            net.run(0.05)
+    net.run(5)
+    lying(net, 2, unasked=False, brings=True)
+    net.feed(STARTS, Started())
+    net.run(at_ms / 1000)
+    starts = net.hosts[STARTS].node.node
+    known = all(starts in host.node._swim.core.table.by_node for host in net.hosts if host.index != STARTS)
+    for number in range(said):
+        net.hosts[SPEAKS].node._swim.events.say(f"new-{number}", b"")
+    net.run(LATER_S)
+    told = [event.name for _, index, event in net.delivered() if index == STARTS]
+    new = [f"new-{number}" for number in range(said)]
+    assert told == new or not known and told == [], (known, told)
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(4, 6), st.integers(0, 99), st.integers(0, 400), st.integers(1, 3))
+@example(4, 1, 40, 3)
+@example(4, 1, 100, 2)
+def test_what_is_new_is_heard_beside_what_is_old(count: int, seed: int, at_ms: int, said: int) -> None:
+    what_is_new_is_heard_beside_what_is_old(count, seed, at_ms, said)
+
+
+def a_share_for_each(origins: int, old: int, new: int) -> None:
+    """Who brings much of many authors, and says much, takes no place from what another author says."""
+    answers = Answers()
+    for origin in range(origins):
+        for sequence in range(1, old + 1):
+            answers.came(b"origin-%d" % origin, sequence, b"thief")
+    for sequence in range(1, old + 1):
+        answers.came(b"thief", sequence, b"thief")
+    for sequence in range(old + 1, old + new + 1):
+        answers.came(b"origin-0", sequence, b"origin-0")
+    assert all(answers.is_news(b"origin-0", sequence) for sequence in range(old + 1, old + new + 1))
+    assert not any(answers.is_news(b"origin-0", sequence) for sequence in range(1, old + 1))
+
+
+@given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 64))
+@example(1, 1_024, 1)
+def test_nobody_takes_a_place_from_another_authors_news(origins: int, old: int, new: int) -> None:
+    a_share_for_each(origins, old, new)
+
+
+@given(st.lists(st.integers(1, 400), max_size=200))
+def test_where_a_node_does_not_know_yet_where_it_begins_the_newest_wait(offers: list[int]) -> None:
+    log = EventLog(0)
+    for number in offers:
+        log.offer(number, "x", b"", b"", newest=True)
+    assert sorted(log.pending) == sorted(set(offers))[-64:]
+
+
 def _nothing_is_unsure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Answers, "is_unsure", lambda self, origin, sequence, now_ns: False)
 
@@ -224,6 +286,34 @@ def _answers_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Answers, "take", take)
 
 
+def _one_place_for_all(patch: pytest.MonkeyPatch) -> None:
+    original = Answers.came
+
+    def came(self: Answers, origin: bytes, sequence: int, via: bytes) -> None:
+        if sum(map(len, self._brought.values())) < 1_024:
+            original(self, origin, sequence, via)
+
+    patch.setattr(Answers, "came", came)
+
+
+def _the_oldest_wait(patch: pytest.MonkeyPatch) -> None:
+    original = EventLog.offer
+
+    def offer(self: EventLog, *arguments: Any, newest: bool = False) -> bool:
+        return original(self, *arguments)
+
+    patch.setattr(EventLog, "offer", offer)
+
+
+def _beside_old() -> None:
+    for at_ms in range(0, 200, 20):
+        what_is_new_is_heard_beside_what_is_old(4, 1, at_ms, 3)
+
+
+def _shares() -> None:
+    a_share_for_each(20, 64, 1)
+
+
 def _all_that_came_is_news(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Answers, "is_news", lambda self, origin, sequence: True)
 
@@ -237,6 +327,8 @@ def _all_that_came_is_news(patch: pytest.MonkeyPatch) -> None:
         (_all_that_came_is_news, _bringing),
         (_nothing_is_unsure, _between),
         (_all_is_passed_on, _together),
+        (_one_place_for_all, _shares),
+        (_the_oldest_wait, _beside_old),
     ],
 )
 def test_mutants_are_found(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,10 @@ _LATE_NS = 5_000_000_000
 out to be news: it was said between the two, and is on its way here."""
 _ASKED_MAX = 1_024
 """Members that count as asked; a node asks whom it meets and one more every 300 ms, until it knows."""
-_BROUGHT_MAX = 1_024
-"""Events that came before it is known where this node begins, of which it is known who brought them; of those beyond,
-what was said before is as the answers have it."""
+_BROUGHT_EACH, _ORIGINS_MAX = 64, 1_024
+"""Newest events of each origin, and origins, that came before it is known where this node begins, and of which it is
+known who brought them: as many as others keep of an origin for repair. Of those beyond, what was said before is as the
+answers have it; nobody who says much, or brings much that is old, takes this place from another's news."""
 
 
 class Answers:
@@ -39,7 +40,8 @@ class Answers:
         """Whether anybody who was asked has answered."""
         self._asked: set[bytes] = set()
         self._told: dict[bytes, dict[bytes, int]] = {}
-        self._brought: dict[tuple[bytes, int], bytes] = {}
+        self._brought: dict[bytes, dict[int, bytes]] = {}
+        """By origin and number: who brought it, or the origin itself once it is news."""
         self._unsure: dict[bytes, tuple[int, int]] = {}
         """By origin, how far all have delivered it and how far one has, where that differs."""
         self._unsure_until_ns = 0
@@ -66,21 +68,32 @@ class Answers:
 
     def came(self, origin: bytes, sequence: int, via: bytes) -> None:
         """An event that was verified came by itself."""
-        if (origin, sequence) in self._brought:
+        of_origin = self._brought.get(origin, {})
+        if sequence in of_origin:
             self.came_again(origin, sequence, via)
-        elif len(self._brought) < _BROUGHT_MAX:
-            self._brought[origin, sequence] = via
+            return
+        if len(of_origin) >= _BROUGHT_EACH:
+            oldest = min(of_origin)
+            if sequence < oldest:
+                return
+            del of_origin[oldest]
+        elif not of_origin:
+            if len(self._brought) >= _ORIGINS_MAX:
+                return
+            self._brought[origin] = of_origin
+        of_origin[sequence] = via
 
     def came_again(self, origin: bytes, sequence: int, via: bytes) -> bool:
         """It came again: it is news where its origin brings it, or two members do. Whether it has become news by it."""
-        if self._brought.get((origin, sequence), via) in (via, origin):
+        of_origin = self._brought.get(origin, {})
+        if of_origin.get(sequence, via) in (via, origin):
             return False
-        self._brought[origin, sequence] = origin
+        of_origin[sequence] = origin
         return True
 
     def is_news(self, origin: bytes, sequence: int) -> bool:
         """Whether an event was said after this node began, for all that one member can do."""
-        return self._brought.get((origin, sequence)) == origin
+        return self._brought.get(origin, {}).get(sequence) == origin
 
     def may_pass_on(self, origin: bytes, sequence: int, *, has_begun: bool) -> bool:
         """Whether others hear of an event from this node: two that start together would make news of anything else."""

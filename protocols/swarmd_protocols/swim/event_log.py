@@ -57,18 +57,31 @@ class EventLog:
         """What counts towards the digest for it, in a partial view."""
 
     def offer(
-        self, sequence: int, name: str, payload: bytes, encoded: bytes, until_ns: int = 0, now_ns: int = 0
+        self,
+        sequence: int,
+        name: str,
+        payload: bytes,
+        encoded: bytes,
+        until_ns: int = 0,
+        now_ns: int = 0,
+        *,
+        newest: bool = False,
     ) -> bool:
-        """Take an event; what is missing right before it is awaited until then. False when it is old or waits."""
+        """Take an event; what is missing right before it is awaited until then. False when it is old or waits.
+
+        Where there is no room, the latest goes, which comes again once it is its turn; with `newest` the oldest: while
+        it is not known where this node begins, whoever brings what was said long ago pushes out nothing that is new.
+        """
         if sequence <= self.delivered or sequence in self.pending:
             return False
-        while len(self.pending) >= _PENDING_MAX:
-            self._pop(max(self.pending))
+        gives_way = min if newest else max
         self.pending[sequence] = Early(name, payload, encoded, until_ns, now_ns)
         self._pending_bytes += len(payload) + len(encoded)
+        if len(self.pending) > _PENDING_MAX:
+            self._pop(min(self.pending) if newest else max(one for one in self.pending if one != sequence))
         while self._pending_bytes > _HELD_BYTES_MAX:
-            self._pop(max(self.pending))
-        return True
+            self._pop(gives_way(self.pending))
+        return sequence in self.pending
 
     @property
     def held_bytes(self) -> int:

@@ -181,7 +181,8 @@ class UserEvents:
         encoded = self._ledger.encoded(origin.certificate, message)
         in_turn = self._baseline and log.follows(body.sequence)
         until_ns = 0 if in_turn else self._patience_until_ns()
-        log.offer(body.sequence, body.name, body.payload, encoded, until_ns, core.now_ns)
+        begun = self._baseline
+        log.offer(body.sequence, body.name, body.payload, encoded, until_ns, core.now_ns, newest=not begun)
         is_heard = core.heard(origin.node, origin.name, len(encoded), f"event {body.sequence} {body.name!r}")
         if is_heard and self.answers.may_pass_on(body.origin, body.sequence, has_begun=self._baseline):
             self._pass_on(body.origin, body.sequence, encoded)
