@@ -45,7 +45,7 @@ from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 MAX_BLOBS = 64
 """Files that are given or got at once: those of the releases that are kept of two models. One more takes the place of
-the oldest that no desired release needs."""
+the oldest that no desired release needs, or, where it is of one itself, of the oldest that lies here whole."""
 MAX_UNWRITTEN = 64
 """Chunks that are on their way to the disk, 4 MiB at most; beyond it nothing new is asked for until half is written."""
 _HELLO_NS = 1_000_000_000
@@ -104,15 +104,10 @@ class Fetcher:
         return (swarm.have.bit_count(), len(swarm.hashes)) if swarm else (0, 0)
 
     def want(self, blob: Blob) -> list[SubEffect]:
-        """Get this blob; a no-op while it is under way. The one held longest that is not desired gives way to it."""
+        """Get this blob; a no-op while it is under way. One that is not desired, or whole, gives way to it."""
         tag = blob.sha256[:PREFIX_BYTES]
-        if tag in self._swarms or tag in self._waiting:
+        if tag in self._swarms or tag in self._waiting or not self._make_room(is_wanted=True):
             return []
-        while len(self._swarms) + len(self._waiting) >= MAX_BLOBS:
-            oldest = next((swarm for held, swarm in self._swarms.items() if held in self._set_aside), None)
-            if oldest is None:
-                return []
-            self.drop(oldest.blob.sha256)
         self._waiting[tag] = Waiting(blob)
         return [Order(NAME, OpenBlob(blob))]
 
@@ -128,7 +123,7 @@ class Fetcher:
         if self._wanted.get(model) == wanted:
             return effects
         self._wanted[model] = wanted
-        all_wanted = frozenset[bytes]().union(*self._wanted.values())
+        all_wanted = self._all_wanted()
         for tag in [tag for tag, one in self._waiting.items() if one.blob.sha256 not in all_wanted]:
             del self._waiting[tag]
             self._hello_ns.pop(tag, None)
@@ -152,6 +147,22 @@ class Fetcher:
             return []
         self._providing[tag] = super_seed
         return [Order(NAME, OpenBlob(blob))]
+
+    def _all_wanted(self) -> frozenset[bytes]:
+        return frozenset[bytes]().union(*self._wanted.values())
+
+    def _make_room(self, *, is_wanted: bool) -> bool:
+        """Whether one file more may be open: what is still got of a desired release gives way to nothing."""
+        if len(self._swarms) + len(self._waiting) < MAX_BLOBS:
+            return True
+        wanted = self._all_wanted()
+        spare = [one for one in self._swarms.values() if one.blob.sha256 not in wanted]
+        if not spare and is_wanted:
+            spare = [one for one in self._swarms.values() if one.complete]
+        if not spare:
+            return False
+        self.drop(min(spare, key=lambda one: one.super_seed).blob.sha256)  # The oldest; nobody else may have the other.
+        return True
 
     def drop(self, digest: bytes) -> None:
         """Neither give nor get this blob any longer."""
@@ -316,9 +327,9 @@ class Fetcher:
         assert opened.hashes is not None
         tag = opened.blob.sha256[:PREFIX_BYTES]
         self._waiting.pop(tag, None)
-        while len(self._swarms) >= MAX_BLOBS:  # The longest served gives way.
-            self.drop(next(iter(self._swarms.values())).blob.sha256)
         known = self._swarms.pop(tag, None)
+        if not self._make_room(is_wanted=super_seed or opened.blob.sha256 in self._all_wanted()):
+            return []  # It lies here all the same, and is given after the next start.
         swarm = self._open(opened.blob, opened.hashes, opened.have, super_seed)
         self.casts.forget_hearing(tag)
         swarm.silent = super_seed and self.casts.offer(opened.blob)
