@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import lzma
+import os
 import subprocess
 import sys
 import time
@@ -142,7 +143,8 @@ sys.exit(child.main([base, patch, out, "1000", "67108864", "10"]))
 """
 
 
-FREE = "\nfrom swarmd.release.delta import jail\njail.shut_in = bool"
+UNFILTERED = "\nfrom swarmd.release.delta import jail\njail.shut_in = bool"
+FREE = UNFILTERED + "\nchild._become_nobody = bool"
 
 
 def what_a_taken_over_decoder_may(folder: Path, script: str = TAKEN_OVER, *more: str) -> bytes:
@@ -228,14 +230,25 @@ def test_on_other_machines_the_limits_are_what_there_is(
     assert not jail.shut_in()
 
 
-def test_a_decoder_that_is_not_shut_in_is_found(tmp_path: Path) -> None:
-    script = TAKEN_OVER.replace("codec.apply_delta = evil", "codec.apply_delta = evil" + FREE)
-    for name in ("program", "fork"):  # They would not come back.
+def without(protection: str) -> str:
+    """What a decoder tries, but for what would not come back, where something is left out."""
+    script = TAKEN_OVER.replace("codec.apply_delta = evil", "codec.apply_delta = evil" + protection)
+    for name in ("program", "fork"):
         script = script.replace(f'("{name}", lambda: ', f'("{name}", lambda: 1 / 0 and ')
-    script = script.replace("except OSError", "except (OSError, ZeroDivisionError)")
-    assert {b"signal", b"removal", b"folder", b"code"} <= set(
-        what_a_taken_over_decoder_may(tmp_path, script, "jailed").split(b",")
-    )
+    return script.replace("except OSError", "except (OSError, ZeroDivisionError)")
+
+
+def test_a_decoder_that_is_not_shut_in_is_found(tmp_path: Path) -> None:
+    found = what_a_taken_over_decoder_may(tmp_path, without(FREE), "jailed")
+    assert {b"signal", b"removal", b"folder", b"code"} <= set(found.split(b","))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root here: only root gives a process another user")
+def test_a_decoder_of_roots_is_a_user_of_its_own_without_any_filter(tmp_path: Path) -> None:
+    """No signal, memory or file of anybody is within its reach, root's least of all."""
+    found = what_a_taken_over_decoder_may(tmp_path, without(UNFILTERED), "jailed")
+    assert not {b"signal", b"another's registers", b"removal", b"folder"} & set(found.split(b","))
+    assert (tmp_path / "base").exists()
 
 
 def test_a_decoder_that_may_open_files_is_found(tmp_path: Path) -> None:

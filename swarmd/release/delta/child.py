@@ -3,13 +3,16 @@
 Parent: `apply_in_child(old, delta, …)`. Child: `python -m swarmd.release.delta.child BASE DELTA OUT LIMITS`. A bomb, a
 loop or a crash ends the child; the parent sees a `DeltaError` and fetches the full chunks instead. What comes out is
 hashed by the parent; nothing else counts. Before the child looks at the delta it has opened all it needs, and from then
-on it can open no file and no socket and, unless it is root's, start no process; nor, where the kernel takes a filter
-(`jail.py`), start one as root, signal another, look into one, or touch a file by its name. Whoever takes a decoder over
+on it can open no file and no socket and start no process; nor, where the kernel takes a filter (`jail.py`), signal
+another, look into one, or touch a file by its name. Where the daemon is root's, the child is nobody's: a user that no
+other process has. Elsewhere it is the daemon's user, since only root may give it another. Whoever takes a decoder over
 has the bytes of one model, and a pipe that says why it failed.
 """
 
 import contextlib
+import os
 import resource
+import secrets
 import subprocess
 import sys
 from hashlib import sha256
@@ -22,6 +25,11 @@ from swarmd.release.errors import DeltaError
 _MEMORY = Path("/dev/shm")
 _OWN_BYTES = 24 << 20
 """What Python itself may still take after the imports; the delta's own memory comes on top."""
+
+
+_USERS, _NOBODY = 0x70000000, 65_534
+"""A child of root's has one of 65,536 users from the first on, of whom no system has any; or, in a container that has so
+few, nobody's. Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", which leaves the range free."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -96,6 +104,7 @@ def main(arguments: list[str]) -> int:
         old, delta = Path(base).read_bytes(), Path(patch).read_bytes()
         with open(out, "wb") as made:
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+            _become_nobody()
             jail.shut_in()
             made.write(apply_delta(old, delta, size))
     except MemoryError:
@@ -105,6 +114,19 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _become_nobody() -> None:
+    """Root's rights end here: what is open stays open, and nothing else of the machine is this process's."""
+    if os.geteuid():
+        return
+    for user in (_USERS + secrets.randbelow(1 << 16), _NOBODY):
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(PermissionError):  # A container may keep its groups to itself.
+                os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            return
 
 
 def _address_space() -> int:
