@@ -197,7 +197,7 @@ def what_is_new_is_heard_beside_what_is_old(count: int, seed: int, at_ms: int, s
     net.run(LATER_S)
     told = [event.name for _, index, event in net.delivered() if index == STARTS]
     new = [f"new-{number}" for number in range(said)]
-    assert told == new or not known and told == [], (known, told)
+    assert told == new or (not known and told == []), (known, told)
 
 
 @settings(deadline=None, max_examples=10)

@@ -2,6 +2,7 @@
 
 membership   no dead member comes back by itself; nobody healthy is called failed; views equal after quiet
 state        nothing acknowledged is lost; equal digests mean equal views; digests equal after quiet; size bounded
+begins       a node that starts takes for new what was said since
 claims       no cell is missing; duplicates stay within the bound
 releases     nobody runs an unsigned, revoked or too old model; a bad one stops at its canaries; no split fleet
 decisions    what nodes believe is what officers and publisher have signed, in spite of what anybody else says

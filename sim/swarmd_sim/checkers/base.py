@@ -130,6 +130,9 @@ class CheckerBase:
     def on_detail(self, host: Host, detail: object) -> None:
         """A node's replicated state told its driver something, or its thumbnails did."""
 
+    def on_user_event(self, host: Host, name: str) -> None:
+        """A node delivered a user event."""
+
     def on_step(self, now_ns: int) -> None:
         """About once a virtual second."""
 

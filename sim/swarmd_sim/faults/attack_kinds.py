@@ -81,6 +81,9 @@ ATTACK_KINDS: dict[str, AttackKind] = {
     "want_models": AttackKind("statements and chunks are asked for without end", (2, 10), 4, needs_releases=True),
     # Two faces, claims, and what was once true.
     "lie_vectors": AttackKind("everybody has said far more than it did, it says", (1, 10), 4, beside="kill"),
+    "short_answers": AttackKind(
+        "nothing was said before, it tells who starts, and brings it what was", (2, 10), 1, beside="lost_disk"
+    ),
     "two_faced_meta": AttackKind("another value of one metadata key to each, under one number", (1, 5), 4),
     "two_faced_record": AttackKind("another record of itself to each, under one incarnation", (1, 5), 4, stays=True),
     "flap": AttackKind("it leaves and is back, again and again", (1, 5), 4, stays=True),

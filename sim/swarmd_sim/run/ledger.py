@@ -49,6 +49,8 @@ class Ledger:
     """(time, host, value) by key."""
     events: list[tuple[int, int, str]] = field(default_factory=list)
     """(time, host, name) of user events."""
+    event_numbers: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Host, time and its number among what its author said, by event name; of nodes that number them."""
     events_forgotten: dict[str, int] = field(default_factory=dict)
     """Of those whose author had lost its journal and said them under a boot number of an earlier life: the highest one
     of these lives."""
@@ -95,6 +97,9 @@ class Ledger:
         """A user event was broadcast."""
         if self._kept(host, refused):
             self.events.append((host.engine.now_ns, host.index, name))
+            swim = getattr(host.node, "_swim", None)
+            if swim is not None:
+                self.event_numbers[name] = host.index, host.engine.now_ns, swim.events.own_event
             forgotten = self._boots.get(host.index, 0)
             if host.index in self.disk_lost_ns and host.node._core.own.boot <= forgotten:
                 self.events_forgotten[name] = forgotten

@@ -52,6 +52,9 @@ class Checker(Protocol):
     def on_detail(self, host: Host, detail: object) -> None:
         """A node's replicated state told its driver something."""
 
+    def on_user_event(self, host: Host, name: str) -> None:
+        """A node delivered a user event."""
+
     def on_step(self, now_ns: int) -> None:
         """About once a virtual second: safety while faults go on."""
 
@@ -80,6 +83,8 @@ class Watch:
     checkers: list[Checker] = field(default_factory=list)
     hearers: list[Checker] = field(default_factory=list)
     """Those of them that look at what the state tells."""
+    event_hearers: list[Checker] = field(default_factory=list)
+    """Those that look at user events."""
     violations: list[Violation] = field(default_factory=list)
     timeline: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=TIMELINE_MAX))
     transitions: dict[str, int] = field(default_factory=dict)
@@ -170,6 +175,8 @@ class Watch:
             self.violate("state.event_doubled", f"{name} reached {host.name} twice in one life")
         self._events_seen.add(key)
         self.ledger.event_deliveries.setdefault(name, {}).setdefault(host.index, self.engine.now_ns)
+        for checker in self.event_hearers:
+            checker.on_user_event(host, name)
 
     def _on_member(self, host: Host, change: MemberChanged) -> None:
         old = change.old.value if change.old is not None else "unknown"

@@ -353,6 +353,7 @@ def _attacked(*kinds: str, **overrides: Any) -> dict[str, Any]:
     return {**wanted, "release.chance": 1.0, **overrides}
 
 
+_STARTS = _attacked("short_answers", **{"release.chance": 0.0, "workload.user_events_per_min": 30})
 LAW: dict[str, Mutant] = {
     "law-no-threshold": Mutant(
         "statements count without a signature",
@@ -476,6 +477,10 @@ LAW: dict[str, Mutant] = {
         "releases.policy:RolloutPolicy._go_back",
         left_for_good,
         overrides=_attacked("replaced_keys", **{"release.chance": 1.0}),
+    ),
+    "law-one-answer": Mutant("one member's answer is enough", "swim.repair:ANSWERS", lambda _: 1, "", _STARTS),
+    "law-all-is-news": Mutant(
+        "what comes early is new", "swim.event_baseline:Answers.is_news", gives(True), "", _STARTS
     ),
     "law-debts-for-ever": Mutant(
         "time pays no debts",

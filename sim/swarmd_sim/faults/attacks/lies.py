@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from hashlib import sha256
 
+import msgspec
+
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.releases.casting import BEGINS
 from swarmd_protocols.releases.messages import CastNote, RefuseChunk, TellChunks, encode_message
@@ -22,9 +24,11 @@ from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
     Alive,
     AliveBody,
+    CertifiedEvent,
     EventVector,
     MetaBody,
     MetaEntry,
+    SignedEvent,
     Statement,
 )
 from swarmd_protocols.swim.rules import BOOT_SHIFT
@@ -35,6 +39,11 @@ _FAR_BATCH = (1 << 32) - 1
 _HOARD_MAX = 256
 _AT_ONCE = 16
 _CHUNKS_MAX = 512
+_SILENT_NS = 1_000_000_000
+"""After a stroke its node goes on telling nothing of what was said for so long, nanoseconds."""
+_FRESH_NS = 10_000_000_000
+"""A member that came so lately, nanoseconds, may not know yet where it begins."""
+_EVENT: msgspec.msgpack.Decoder[SignedEvent | CertifiedEvent] = msgspec.msgpack.Decoder(SignedEvent | CertifiedEvent)
 
 
 def _ahead(thief: Thief) -> int:
@@ -49,6 +58,22 @@ def lie_vectors(thief: Thief) -> None:
     far = tuple(sorted((one.node, (one.incarnation >> BOOT_SHIFT << BOOT_SHIFT) + _FAR_EVENTS) for one in members[:64]))
     for member in members:
         thief.speak(member.node, [EventVector(far, VECTOR_ANSWER)])
+
+
+def short_answers(thief: Thief) -> None:
+    """Nothing was said before, it tells who starts, asked or not, and brings it what was."""
+    events, host = thief.node._swim.events, thief.host
+    now_ns = host.engine.now_ns
+    if thief.memory.get("node") is not thief.node:
+        # Its own answers are empty as long as the strokes go on.
+        thief.memory["node"], honest = thief.node, events._alone.holds
+        events._alone.holds = lambda origin: host.engine.now_ns < thief.memory["until_ns"] or honest(origin)
+    thief.memory["until_ns"] = now_ns + _SILENT_NS
+    said = [_EVENT.decode(encoded) for log in list(events.logs.values()) for _, encoded in list(log.kept)[-_AT_ONCE:]]
+    members = thief.members()
+    fresh = [member for member in members if thief.node._core.now_ns - member.since_ns < _FRESH_NS]
+    for member in fresh or [members[thief.draw(len(members))] for _ in members[:1]]:
+        thief.speak(member.node, [EventVector((), VECTOR_ANSWER), *(said if member in fresh else ())])
 
 
 def two_faced_meta(thief: Thief) -> None:
@@ -163,6 +188,7 @@ def lie_casts(thief: Thief) -> None:
 
 LIES: Mapping[str, Stroke] = {
     "lie_vectors": lie_vectors,
+    "short_answers": short_answers,
     "two_faced_meta": two_faced_meta,
     "two_faced_record": two_faced_record,
     "flap": flap,
