@@ -28,8 +28,8 @@ _OWN_BYTES = 24 << 20
 
 
 _USERS, _NOBODY = 0x70000000, 65_534
-"""A child of root's has one of 65,536 users from the first on, of whom no system has any; or, in a container that has so
-few, nobody's. Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", which leaves the range free."""
+"""A child of root's is one of 65,536 users from the first on, whom no system has; or, in a container that knows fewer,
+nobody. Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", which leaves the range free."""
 
 
 class Limits(msgspec.Struct, frozen=True):
