@@ -107,19 +107,19 @@ def test_law(steps: list[Step]) -> None:
 
 
 def _the_longest_served_gives_way(patch: pytest.MonkeyPatch) -> None:
-    def make_room(self: Fetcher, *, is_wanted: bool) -> bool:
-        while len(self._swarms) + len(self._waiting) >= fetching.MAX_BLOBS and self._swarms:
-            self.drop(next(iter(self._swarms.values())).blob.sha256)
+    def make_room(fetcher: Fetcher, *, is_wanted: bool) -> bool:
+        while len(fetcher._swarms) + len(fetcher._waiting) >= fetching.MAX_BLOBS and fetcher._swarms:
+            fetcher.drop(next(iter(fetcher._swarms.values())).blob.sha256)
         return True
 
-    patch.setattr(Fetcher, "_make_room", make_room)
+    patch.setattr(fetching, "_make_room", make_room)
 
 
 def _nothing_gives_way(patch: pytest.MonkeyPatch) -> None:
-    def make_room(self: Fetcher, *, is_wanted: bool) -> bool:
-        return len(self._swarms) + len(self._waiting) < fetching.MAX_BLOBS
+    def make_room(fetcher: Fetcher, *, is_wanted: bool) -> bool:
+        return len(fetcher._swarms) + len(fetcher._waiting) < fetching.MAX_BLOBS
 
-    patch.setattr(Fetcher, "_make_room", make_room)
+    patch.setattr(fetching, "_make_room", make_room)
 
 
 @pytest.mark.parametrize(

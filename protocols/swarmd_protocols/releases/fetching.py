@@ -106,7 +106,7 @@ class Fetcher:
     def want(self, blob: Blob) -> list[SubEffect]:
         """Get this blob; a no-op while it is under way. One that is not desired, or whole, gives way to it."""
         tag = blob.sha256[:PREFIX_BYTES]
-        if tag in self._swarms or tag in self._waiting or not self._make_room(is_wanted=True):
+        if tag in self._swarms or tag in self._waiting or not _make_room(self, is_wanted=True):
             return []
         self._waiting[tag] = Waiting(blob)
         return [Order(NAME, OpenBlob(blob))]
@@ -123,7 +123,7 @@ class Fetcher:
         if self._wanted.get(model) == wanted:
             return effects
         self._wanted[model] = wanted
-        all_wanted = self._all_wanted()
+        all_wanted = _wanted(self)
         for tag in [tag for tag, one in self._waiting.items() if one.blob.sha256 not in all_wanted]:
             del self._waiting[tag]
             self._hello_ns.pop(tag, None)
@@ -147,22 +147,6 @@ class Fetcher:
             return []
         self._providing[tag] = super_seed
         return [Order(NAME, OpenBlob(blob))]
-
-    def _all_wanted(self) -> frozenset[bytes]:
-        return frozenset[bytes]().union(*self._wanted.values())
-
-    def _make_room(self, *, is_wanted: bool) -> bool:
-        """Whether one file more may be open: what is still got of a desired release gives way to nothing."""
-        if len(self._swarms) + len(self._waiting) < MAX_BLOBS:
-            return True
-        wanted = self._all_wanted()
-        spare = [one for one in self._swarms.values() if one.blob.sha256 not in wanted]
-        if not spare and is_wanted:
-            spare = [one for one in self._swarms.values() if one.complete]
-        if not spare:
-            return False
-        self.drop(min(spare, key=lambda one: one.super_seed).blob.sha256)  # The oldest; nobody else may have the other.
-        return True
 
     def drop(self, digest: bytes) -> None:
         """Neither give nor get this blob any longer."""
@@ -328,7 +312,7 @@ class Fetcher:
         tag = opened.blob.sha256[:PREFIX_BYTES]
         self._waiting.pop(tag, None)
         known = self._swarms.pop(tag, None)
-        if not self._make_room(is_wanted=super_seed or opened.blob.sha256 in self._all_wanted()):
+        if not _make_room(self, is_wanted=super_seed or opened.blob.sha256 in _wanted(self)):
             return []  # It lies here all the same, and is given after the next start.
         swarm = self._open(opened.blob, opened.hashes, opened.have, super_seed)
         self.casts.forget_hearing(tag)
@@ -485,6 +469,26 @@ class Fetcher:
                     self.blamed[peer] = self.blamed.get(peer, 0) + 1
                     effects.append(Rejected(short(peer), reason))
         return effects
+
+
+def _wanted(fetcher: Fetcher) -> frozenset[bytes]:
+    """The files of all desired releases."""
+    return frozenset[bytes]().union(*fetcher._wanted.values())
+
+
+def _make_room(fetcher: Fetcher, *, is_wanted: bool) -> bool:
+    """Whether one file more may be open: what is still got of a desired release gives way to nothing."""
+    swarms = fetcher._swarms.values()
+    if len(swarms) + len(fetcher._waiting) < MAX_BLOBS:
+        return True
+    wanted = _wanted(fetcher)
+    spare = [one for one in swarms if one.blob.sha256 not in wanted]
+    if not spare and is_wanted:
+        spare = [one for one in swarms if one.complete]
+    if not spare:
+        return False
+    fetcher.drop(min(spare, key=lambda one: one.super_seed).blob.sha256)  # The oldest; nobody else may have the other.
+    return True
 
 
 def _lacks(swarm: BlobSwarm, set_aside: Collection[bytes]) -> bool:

@@ -257,14 +257,12 @@ class Simulation:
         run = self.context
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
         self.checkers += [ReleasesChecker(run, officers), DecisionsChecker(run, officers), BoundsChecker(run)]
-        begins = BeginsChecker(run)
-        self.checkers.append(begins)
+        self.checkers.append(BeginsChecker(run))
         if self.watch.offload is not None:
             self.checkers.append(OffloadChecker(run, self.watch.offload))
         if thumbs is not None:
             self.checkers.append(ThumbsChecker(run, thumbs))
         self.watch.checkers = list(self.checkers)
-        self.watch.event_hearers = [begins]
         self.watch.hearers = [one for one in self.checkers if type(one).on_detail is not CheckerBase.on_detail]
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
 

@@ -83,8 +83,6 @@ class Watch:
     checkers: list[Checker] = field(default_factory=list)
     hearers: list[Checker] = field(default_factory=list)
     """Those of them that look at what the state tells."""
-    event_hearers: list[Checker] = field(default_factory=list)
-    """Those that look at user events."""
     violations: list[Violation] = field(default_factory=list)
     timeline: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=TIMELINE_MAX))
     transitions: dict[str, int] = field(default_factory=dict)
@@ -175,7 +173,7 @@ class Watch:
             self.violate("state.event_doubled", f"{name} reached {host.name} twice in one life")
         self._events_seen.add(key)
         self.ledger.event_deliveries.setdefault(name, {}).setdefault(host.index, self.engine.now_ns)
-        for checker in self.event_hearers:
+        for checker in self.checkers:
             checker.on_user_event(host, name)
 
     def _on_member(self, host: Host, change: MemberChanged) -> None:
