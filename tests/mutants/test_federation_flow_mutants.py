@@ -81,6 +81,16 @@ def new_rows_at_once(patch: Patch) -> None:
     patch.setattr(Flow, "_return", lambda self, silent_ns, now_ns: kept(self, 0, now_ns))
 
 
+def broken_is_waited_for(patch: Patch) -> None:
+    """What left by a path that is gone waits as long as where an answer may come."""
+    patch.setattr(Flow, "_is_broken", lambda self, one, connected: False)
+
+
+def broken_each_time(patch: Patch) -> None:
+    """Each time that a path goes what has left by it leaves again."""
+    patch.setattr(Flow, "_is_broken", lambda self, one, connected: not connected[one.path])
+
+
 @pytest.mark.parametrize(
     ("mutant", "law"),
     [
@@ -93,6 +103,8 @@ def new_rows_at_once(patch: Patch) -> None:
         (asked_each_second, laws.test_a_slow_region_is_asked_no_more_often_than_it_answers),
         (asked_together, laws.test_gateways_that_were_cut_off_together_do_not_ask_together),
         (new_rows_at_once, laws.test_what_was_only_said_in_a_silence_returns_with_the_rest),
+        (broken_is_waited_for, laws.test_what_is_on_its_way_by_a_path_that_breaks_leaves_by_the_other_at_once),
+        (broken_each_time, laws.test_what_is_on_its_way_by_a_path_that_breaks_leaves_by_the_other_at_once),
         (window_stays, laws.test_what_is_missed_halves_the_window_and_answers_open_it),
     ],
 )

@@ -55,6 +55,18 @@ def test_a_path_that_is_not_connected_is_not_waited_for() -> None:
     assert send(flow, [(1, 10)], 0, (False, False)) == []
 
 
+def test_what_is_on_its_way_by_a_path_that_breaks_leaves_by_the_other_at_once() -> None:
+    flow, waiting = Flow(2), [(1, 10), (2, 10)]
+    send(flow, waiting, 0)
+    assert send(flow, waiting, 100 * MS, (False, True)) == [([1, 2], 1)]
+    assert flow.window_bytes == WINDOW_BYTES, "a connection that broke is no sign of a full line"
+    # Paths that come and go by turns cost each row one frame more, not one each time.
+    assert send(flow, waiting, 200 * MS, (True, False)) == []
+    assert send(flow, waiting, 300 * MS, (False, True)) == []
+    flow.answered([(1, 2)], 1, 0, 400 * MS)
+    assert send(flow, [], 500 * MS) == []
+
+
 def test_waits_grow_to_half_a_minute_and_no_further() -> None:
     """Of a row that a region which answers everything does not take: it lacks its certificate."""
     flow, at, left = Flow(2), 0, []

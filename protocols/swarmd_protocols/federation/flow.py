@@ -7,6 +7,7 @@ Rules this file keeps:
   then on. The patience is `ANSWER_NS`, and more where answers are seen to take longer: from the time to first answers
   (RFC 6298; of rows that left once, as Karn has it), and twice as long where a row turns out to have left again for
   nothing. A region with too much to do is not given everything several times.
+- What is on its way by a path whose connection breaks leaves by the other at once, the first time: nobody answers there.
 - At most a window is on its way, `WINDOW_BYTES`; each time something is missed half of it, `WINDOW_LEAST_BYTES` at
   least, and it grows with what is acknowledged.
 - Where nothing is to be said an empty frame is, each `POLL_NS`, each `ANSWER_NS` while nobody answers: its answer says
@@ -136,15 +137,17 @@ class Flow:
         if self._asked_ns is not None and now_ns - self._asked_ns >= QUIET_NS:
             return self._question(self._asked_ns, connected, now_ns)
         late = [seq for seq, one in self._sent.items() if now_ns - one.sent_ns >= self._wait_ns(one)]
+        broken = [seq for seq, one in self._sent.items() if self._is_broken(one, connected)]
         if late:
             self._miss(now_ns)
             if self._asked_ns is not None and now_ns - self._asked_ns >= self.patience_ns:
                 self._change(connected)
         first = self._usable(self.first, connected)
         plans = []
+        again = {*late, *broken}
         for path in range(self.paths):
             # By another path than the time before, where there is one.
-            rows = [seq for seq in late if self._other(self._sent[seq].path, connected) == path]
+            rows = [seq for seq in again if self._other(self._sent[seq].path, connected) == path]
             if rows:
                 plans.append(Plan(sorted(rows), path))
         room = self.window_bytes - self.flying_bytes
@@ -249,6 +252,10 @@ class Flow:
 
     def _wait_ns(self, one: _Sent) -> int:
         return min(self.patience_ns << (one.tries - 1), AGAIN_MAX_NS)
+
+    def _is_broken(self, one: _Sent, connected: Sequence[bool]) -> bool:
+        """Whether its path is gone; only of a row that left once: paths that come and go cost each row one frame."""
+        return one.tries == 1 and not connected[one.path]
 
     def _usable(self, path: int, connected: Sequence[bool]) -> int:
         return path if connected[path] else next(at for at in range(self.paths) if connected[at])

@@ -193,20 +193,21 @@ def derive(
     seen = [entry for entry in entries if not entry.is_verdict]
     if not seen:
         raise WireError("nobody has seen the object that the row names verdicts on")
+    rows = [entry.row for entry in seen]
     observers = {entry.origin for entry in seen}
-    first, last = min(entry.row.first for entry in seen), max(entry.row.last for entry in seen)
-    reports = sum(entry.row.reports for entry in seen)
+    first, last = min(one.first for one in rows), max(one.last for one in rows)
+    reports = sum(one.reports for one in rows)
     joined: dict[int, list[NodeId]] = {}
     for author, member, join in _joins(row, proofs, entries):
         joined.setdefault(id(entries[member]), []).append(author)
         observers.add(author)
         first, last = min(first, join.first), max(last, join.last)
         reports += 1
-    best = max((entry.row for entry in seen), key=lambda one: (not one.need_milli, one.score_milli, one.label))
-    assets = [entry.row.place for entry in seen if entry.row.kind == ASSET and isinstance(entry.row.place, str)]
+    best = max(rows, key=lambda one: (not one.need_milli, one.score_milli, one.label))
+    assets = [one.place for one in rows if one.kind == ASSET and isinstance(one.place, str)]
     said = _reviews(row, entries, swarm, operators, verify)
     review, label = settled(said)
-    positioned = any(entry.row.positioned for entry in seen)
+    positioned = any(one.positioned for one in rows)
     east, north, covariance = fused(entries, _PLAIN)
     ids = dict.fromkeys(bytes.fromhex(entry.object_id) for entry in entries if entry is not leader)
     ids.pop(row.object_id, None)
@@ -225,10 +226,10 @@ def derive(
         EPOCH_UNIX_MS + stamp_ms(last),
         reports,
         review,
-        tuple(sorted({entry.row.model for entry in entries})),
+        tuple(sorted({entry.model for entry in entries})),
         tuple(sorted(ids)),
         tuple(dict.fromkeys(batch.digest for batch, _ in proofs)),
-        max(((entry.row.score_milli, entry.row.thumb) for entry in seen if entry.row.thumb), default=(0, b""))[1],
+        max(((one.score_milli, one.thumb) for one in rows if one.thumb), default=(0, b""))[1],
         witnesses_of(entries, lambda entry: joined.get(id(entry), ()), _PLAIN),
     )
 
