@@ -116,7 +116,7 @@ soak: setup  ## 20 real daemons in network namespaces, brains and eyes killed at
 demo-offload: setup  ## weak drones and a station that lends them its model: found faults with and without
 	$(PY) -m swarmd demo --offload $(ARGS)
 
-demo-federation: setup  ## three swarms below one region: a broker and a gateway die, nothing is lost (needs mosquitto, or ARGS="--pipe zenoh")
+demo-federation: setup  ## three swarms below one region: a router and a gateway die, nothing is lost (ARGS="--pipe mqtt": brokers, mosquitto)
 	$(PY) -m swarmd.demo.federation $(ARGS)
 
 demo-release: setup  ## a release's whole life on four real daemons

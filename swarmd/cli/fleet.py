@@ -36,6 +36,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     objects.add_argument("--tier", default="", choices=["confirmed", "reviewed"], help="of this tier alone")
     objects.add_argument("--limit", type=int, default=10_000, metavar="N", help="at most (default: %(default)s)")
     objects.add_argument("--history", type=Path, metavar="FOLDER", help="ask what was exported there instead")
+    objects.add_argument(
+        "--live", action="store_true", help="ask the gateways themselves, over Zenoh; who does not answer is stale"
+    )
+    objects.add_argument(
+        "--path", action="append", default=[], metavar="ADDRESS", help="with --live: by this router, not region.toml's"
+    )
     mission = verbs.add_parser("mission", help="sign which area a swarm shall survey", allow_abbrev=False)
     note = verbs.add_parser("note", help="sign words for a swarm", allow_abbrev=False)
     neighbour = verbs.add_parser("neighbour", help="sign an agreement with a swarm beside this one", allow_abbrev=False)
@@ -88,6 +94,8 @@ def _ask(args: argparse.Namespace) -> int:
     now_ms = round(time.time() * 1000)
     config = read_config(args.region)
     query = ObjectQuery(swarm=args.swarm, limit=1)
+    if args.fleet_verb == "objects" and args.live and args.history is not None:
+        raise DaemonError("--live asks what stands now and --history what was; give one of them")
     if args.fleet_verb == "objects":
         since_ms = now_ms - round(1000 * seconds(args.since)) if args.since else 0
         if not 1 <= args.limit <= _LIMIT_MAX:
@@ -107,6 +115,11 @@ def _ask(args: argparse.Namespace) -> int:
             rows = ask(args.history, query, tuple(names))
             told = tuple({**row, "name": names[row["swarm"]]} for row in rows)
             answer = msgspec.structs.replace(answer, objects=told, is_cut=len(rows) == query.limit)
+        if args.fleet_verb == "objects" and args.live:
+            from swarmd.federation.live import ask_gateways
+
+            over = msgspec.structs.replace(config, paths=tuple(args.path) or config.paths)
+            answer = ask_gateways(args.region, over, store, query, answer)
     finally:
         store.close()
     if args.swarm and not answer.sites:

@@ -14,11 +14,12 @@ import msgspec
 
 from swarmd.errors import ConfigError, DaemonError
 from swarmd.federation.above import GatewayDaemon
+from swarmd.federation.answering import Answering
 from swarmd.federation.descent import Descent
 from swarmd.federation.outbox import FILE_NAME, Done, Outbox
 from swarmd.federation.publisher import SCAN_S, Publisher
 from swarmd.federation.sending import Sending
-from swarmd.federation.uplink import MakeUplink, Place
+from swarmd.federation.uplink import Askable, MakeUplink, Place
 from swarmd_protocols.crypto import PUBLIC_KEY_BYTES, Crypto
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.errors import IdentityError
@@ -122,6 +123,10 @@ class Gateway:
         listens = [Place(self._place.swarm, Way.DOWN, node).path(settings.prefix)]
         uplinks = self._sending.uplinks
         uplinks += [self._make_uplink(path, listens, self._hearer(at)) for at, path in enumerate(settings.paths)]
+        self._answering = Answering(self._place, self._pair, self._publisher, self._outbox)
+        for uplink in uplinks:
+            if isinstance(uplink, Askable):
+                uplink.answer_at(self._place._replace(way=Way.ASK), self._answer)
         above.show(self.status)
         end = daemon.subscribe(self._publisher.on_event)
         try:
@@ -188,6 +193,9 @@ class Gateway:
 
         return hear
 
+    async def _answer(self, frame: bytes) -> list[bytes]:
+        return await self._answering.answer(frame, time.monotonic_ns())
+
     def _on_down(self, down: Down, done: Sequence[Done]) -> None:
         refused = {seq for seq, _ in down.refused}
         self._publisher.on_done(row for row in done if row.seq not in refused)
@@ -242,6 +250,7 @@ class Gateway:
         """Figures for people and metrics."""
         return {
             **self._sending.counts,
+            **self._answering.counts,
             "refused": self.refused,
             "waiting": len(self._outbox),
             "waiting_bytes": self._outbox.size_bytes,

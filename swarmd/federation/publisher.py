@@ -27,7 +27,7 @@ from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.federation.gate import EVERYBODY
 from swarmd_protocols.federation.objects import Derived, Joined, Member, ObjectRow, derive, encode_object
 from swarmd_protocols.federation.shares import share_of
-from swarmd_protocols.federation.wire import DIGEST_BYTES, Known, RowKind, SiteRow, TrustRow, encode_row
+from swarmd_protocols.federation.wire import DIGEST_BYTES, Ask, Known, RowKind, SiteRow, TrustRow, encode_row
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.crdt.facts import Facts, decode_facts
@@ -206,7 +206,7 @@ class Publisher:
             rows += await self._object_rows(wanted, now_s)
         if now_s >= self._site_due_s:
             self._site_due_s = now_s + SITE_S
-            rows.append(Waiting(RowKind.SITE, b"site", encode_row(self._site())))
+            rows.append(Waiting(RowKind.SITE, b"site", encode_row(self.site())))
         try:
             return self._outbox.put(rows, round(time.time() * 1000)) if rows else 0
         except DaemonError:
@@ -276,6 +276,39 @@ class Publisher:
             RowKind.OBJECT, key, body, tuple(batch.raw for batch in one.batches), stamp.to_bytes(8, "big") + digest
         )
 
+    async def shown_now(self, ask: Ask) -> tuple[list[Waiting], bool]:
+        """What the swarm shows at this moment, whoever publishes it; (rows, whether these are all).
+
+        Args:
+            ask: Which objects.
+        """
+        rows: list[Waiting] = []
+        for part in self._above.evidence(None):
+            for one in part:
+                row = self._row_now(one, ask) if one.view.tier != "candidate" else None
+                if row is None:
+                    continue
+                if len(rows) == ask.limit:
+                    return rows, False
+                rows.append(row)
+            await asyncio.sleep(0)
+        return rows, True
+
+    def _row_now(self, one: Evidence, ask: Ask) -> Waiting | None:
+        try:
+            found, row = self._derived(one)
+        except (WireError, IdentityError):
+            return None
+        is_late = bool(ask.until_ms) and found.last_ms >= ask.until_ms
+        if (ask.label and found.label != ask.label) or found.last_ms < ask.since_ms or is_late:
+            return None
+        # The word that the region has, or one above it: an answer and the present table order the same way.
+        held = [self.known.get(part, (-1, b"")) for part in (found.object_id, *found.merged)]
+        above = max(stamp for stamp, _ in held)
+        stamp = held[0][0] if held[0][1] == found.digest else max(self._above.now_ms(), above + 1)
+        body = encode_object(ObjectRow(stamp, row.object_id, row.group, row.members, row.joins, row.reviews))
+        return Waiting(RowKind.OBJECT, found.object_id, body, tuple(batch.raw for batch in one.batches))
+
     def _derived(self, one: Evidence) -> tuple[Derived, ObjectRow]:
         row = ObjectRow(
             0,
@@ -344,7 +377,8 @@ class Publisher:
             for kind, statement in said
         ]
 
-    def _site(self) -> SiteRow:
+    def site(self) -> SiteRow:
+        """The gateway's own word of its swarm, as of now."""
         info, members = self._daemon.info(), self._daemon.members()
         alive = (MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEGRADED)
         return SiteRow(

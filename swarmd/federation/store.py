@@ -448,6 +448,19 @@ class Store:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
 
+def gateways_of(store: Store, swarm: str) -> list[NodeId]:
+    """A swarm's gateways that were ever heard, the last heard first."""
+    rows = store._db.execute("SELECT gateway FROM sites WHERE swarm = ? ORDER BY heard_ms DESC, gateway", (swarm,))
+    return [NodeId(bytes.fromhex(row[0])) for row in rows]
+
+
+def word_of(
+    store: Store, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int
+) -> dict[str, Any]:
+    """A word on an object as a row of an answer; it is not written down."""
+    return dict(zip(_NAMES, store._object_row(swarm, found, gateway, confirm_observers, now_ms), strict=True))
+
+
 def newest_down(store: Store) -> dict[str, int]:
     """Swarm to the highest number of what it is to take in."""
     return dict(store._db.execute("SELECT swarm, max(seq) FROM down GROUP BY swarm"))

@@ -3,6 +3,7 @@
     PREFIX/SWARM/up/GATEWAY        gateway → region      frames, `wire.Way.UP`
     PREFIX/SWARM/down/GATEWAY      region → gateway      frames, `wire.Way.DOWN`
     PREFIX/SWARM/beside/OTHER      gateways of the swarm OTHER → gateways of SWARM, `BESIDE` and `INTRODUCE`
+    PREFIX/SWARM/ask/GATEWAY       a question, `ASK`, and its answer, `TELL`; only where a pipe has questions
 
 SWARM, OTHER and GATEWAY are 32 hexadecimal digits. A gateway listens at its own `down` place, and where it speaks with
 neighbours at every `beside` place of its swarm; a region listens to every `up` place below PREFIX (`+` in MQTT, `*` in
@@ -11,8 +12,8 @@ it delivers is bytes from anybody.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from swarmd_protocols.federation.wire import SWARM_KEY_BYTES, Way
 from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
@@ -75,7 +76,18 @@ class Uplink(Protocol):
         ...
 
 
+@runtime_checkable
+class Askable(Protocol):
+    """A path whose pipe carries questions and brings answers back to who asked (Zenoh's queryables)."""
+
+    def answer_at(self, place: Place, on_question: "OnQuestion") -> None:
+        """Answer questions at a place, from the next connection on; called once, before `Uplink.run`."""
+        ...
+
+
 OnFrame: TypeAlias = Callable[[Place, bytes], None]
 """Called on the loop for each frame that arrives at a place of ours; bytes from anybody."""
+OnQuestion: TypeAlias = Callable[[bytes], Awaitable[Sequence[bytes]]]
+"""A question came: bytes from anybody; the frames of its answer, none where it gets no answer."""
 MakeUplink: TypeAlias = Callable[[str, Sequence[str], OnFrame], Uplink]
 """(address, patterns to listen to, on_frame) -> path; patterns use `+` for one part (`*` in Zenoh)."""

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarmd.config.bridges import MqttConfig
-from swarmd.errors import ConfigError, TransportError
-from swarmd.federation.uplink import MakeUplink, OnFrame, Place, read_place
-from swarmd_protocols.federation.wire import FRAME_MAX_BYTES
+from swarmd.errors import ConfigError, DaemonError, TransportError
+from swarmd.federation.uplink import MakeUplink, OnFrame, OnQuestion, Place, read_place
+from swarmd_protocols.federation.wire import ASK_MAX_BYTES, FRAME_MAX_BYTES
 
 PORT = 7447
 """Zenoh's own."""
@@ -43,6 +43,8 @@ INBOX_MAX_BYTES = 4 << 20
 FRAME_LEAST_BYTES = 512
 """What a waiting frame counts for beside its bytes: its place, and what Python and the loop keep of it. Empty ones
 would be without bound."""
+QUESTIONS_MAX = 4
+"""Questions of one path that are being answered; more get no answer. Who may ask at all is judged by its seal."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 2.0
 """Seconds between attempts to open: a router that is started again is found within two seconds. Zenoh's own attempts
 of a session that was open take as long."""
@@ -160,10 +162,17 @@ def settings_of(address: ZenohAddress, prefix: str, files: MqttConfig) -> dict[s
                     "flows": ["ingress", "egress"],
                     "permission": "allow",
                     "key_exprs": [f"{prefix}/**"],
-                }
+                },
+                {
+                    "id": "questions",
+                    "messages": ["query", "declare_queryable", "reply"],
+                    "flows": ["ingress", "egress"],
+                    "permission": "allow",
+                    "key_exprs": [f"{prefix}/*/ask/*"],
+                },
             ],
             "subjects": [{"id": "all"}],
-            "policies": [{"rules": ["ours"], "subjects": ["all"]}],
+            "policies": [{"rules": ["ours", "questions"], "subjects": ["all"]}],
         }
     if address.tls:
         settings |= _tls(address, files)
@@ -232,6 +241,13 @@ class ZenohUplink:
         self._inbox: deque[tuple[str, bytes]] = deque()
         self._inbox_bytes = 0
         self._lock = threading.Lock()
+        self._asked_at = ""
+        self._on_question: OnQuestion | None = None
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def answer_at(self, place: Place, on_question: OnQuestion) -> None:
+        """See `Askable.answer_at`."""
+        self._asked_at, self._on_question = place.path(self._prefix), on_question
 
     def send(self, place: Place, frame: bytes) -> bool:
         """See `Uplink.send`."""
@@ -299,13 +315,49 @@ class ZenohUplink:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._drain)
 
+        def ask(query: Any) -> None:
+            payload = query.payload
+            if payload is None or len(payload) > ASK_MAX_BYTES:
+                query.drop()
+                return
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._begin_answer, query, bytes(payload))
+
         try:
             for pattern in self._patterns:
                 session.declare_subscriber(pattern, hear)
+            if self._on_question is not None:
+                session.declare_queryable(self._asked_at, ask)
         except BaseException:
             session.close()
             raise
         return session
+
+    def _begin_answer(self, query: Any, frame: bytes) -> None:
+        """On the loop."""
+        if len(self._answers) >= QUESTIONS_MAX:
+            self.counts["refused"] += 1
+            query.drop()
+            return
+        task = asyncio.create_task(self._answer(query, frame))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, query: Any, frame: bytes) -> None:
+        assert self._on_question is not None
+
+        def reply(frames: Sequence[bytes]) -> None:
+            for one in frames:
+                query.reply(self._asked_at, one)
+
+        try:
+            frames = await self._on_question(frame)
+            # A line that is full keeps the thread and not the loop.
+            await asyncio.to_thread(reply, frames)
+        except (self._zenoh.ZError, DaemonError) as error:
+            self.problem = f"router {self.name}: a question was not answered: {_in_words(error)}"
+        finally:
+            query.drop()
 
     def _take(self, key: str, payload: Any) -> bool:
         """A frame that has come, in a thread of Zenoh's; whether it waits now."""

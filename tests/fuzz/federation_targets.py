@@ -20,6 +20,7 @@ from swarmd_protocols.federation.wire import (
     UpRow,
     Way,
     encode_row,
+    read_ask,
     read_bundle,
     read_down,
     read_head,
@@ -32,7 +33,8 @@ from tests.support import federation_vectors as vectors
 
 CRYPTO = ModelCrypto()
 SECRET = b"the secret of a fuzzed fleet"
-_READERS = (read_head, read_up, read_down, read_object, open_fact, read_fact, read_trust, read_site, read_bundle)
+_FRAMES = (read_head, read_up, read_down, read_ask)
+_READERS = (*_FRAMES, read_object, open_fact, read_fact, read_trust, read_site, read_bundle)
 
 
 def corpus() -> list[bytes]:

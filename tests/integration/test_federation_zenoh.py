@@ -5,6 +5,7 @@ Routers are processes of `swarmd region router`, or in this one; ports are their
 
 import asyncio
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -15,7 +16,11 @@ from typing import Any
 import pytest
 
 from swarmd.config.bridges import MqttConfig
+from swarmd.federation.live import ask_gateways
 from swarmd.federation.pipes import pipe_maker
+from swarmd.federation.rows import ObjectQuery, ObjectsAnswer
+from swarmd.federation.settings import read_config
+from swarmd.federation.store import FILE_NAME, Store
 from swarmd.federation.uplink import PREFIX, Place
 from swarmd.federation.uplink_zenoh import ZenohUplink, read_address, zenoh_maker
 from swarmd_protocols.federation.shares import CLAIM_KEY
@@ -24,7 +29,8 @@ from swarmd_protocols.ids import NodeId
 from tests.support.authority import Authority
 from tests.support.daemons import PATIENCE_S
 from tests.support.exclusive import own_port
-from tests.support.federation_site import Site
+from tests.support.federation_site import SEED, Site
+from tests.support.state_mesh import CRYPTO, SWARM
 
 zenoh = pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed (extra zenoh)")
 pytestmark = pytest.mark.timeout(200)
@@ -110,6 +116,42 @@ async def test_all_routers_are_away_and_nothing_is_lost(tmp_path: Path) -> None:
             await asyncio.to_thread(router.start)
         one.see(5)
         await one.until(lambda: one.readable() == 10, "everything from the outboxes")
+
+
+async def test_gateways_are_asked_themselves_without_the_regions_process(tmp_path: Path) -> None:
+    async with site(tmp_path) as (one, _):
+        one.see(2)
+        await one.until(lambda: one.readable() == 2, "two things")
+        folder = region_folder(tmp_path / "asker", one)
+        one.tasks[0].cancel()  # The region: from now on nobody above takes anything in.
+        await asyncio.gather(one.tasks.pop(0), return_exceptions=True)
+        one.see(3)
+
+        def asked() -> ObjectsAnswer:
+            store = Store(tmp_path / FILE_NAME, is_reader=True)
+            try:
+                query = ObjectQuery(label="hot-spot")
+                known = store.objects(query, 0, 1 << 60)
+                assert len(known.objects) == 2
+                return ask_gateways(folder, read_config(folder), store, query, known, PATIENCE_S, CRYPTO)
+            finally:
+                store.close()
+
+        answer = await asyncio.to_thread(asked)
+        assert len(answer.objects) == 5
+        assert [site.stale for site in answer.sites] == [False]
+
+
+def region_folder(folder: Path, one: Site) -> Path:
+    """What `swarmd region init` and `pin` write, of a site's region."""
+    (folder / "roots").mkdir(parents=True)
+    key = folder / "region.key"
+    key.touch(0o600)
+    key.write_bytes(SEED)
+    (folder / "roots" / f"{SWARM}.root").write_bytes(one.mesh.roots[0])
+    words = json.dumps(one.paths)
+    (folder / "region.toml").write_text(f'paths = {words}\n[[swarm]]\nname = "{SWARM}"\nswarm = "{SWARM}"\n')
+    return folder
 
 
 class Paths:

@@ -157,6 +157,12 @@ def oldest_of_all(patch: Patch) -> None:
     patch.setattr(kept, "_BY_NODE", ())
 
 
+def certificates_are_forgotten(patch: Patch) -> None:
+    """What was kept of the kind "seen" is not taken at a start."""
+    kept = Gate._takes
+    patch.setattr(Gate, "_takes", lambda self, kind, statement: kind != "seen" and kept(self, kind, statement))
+
+
 @pytest.mark.parametrize(
     ("attack", "mutant"),
     [
@@ -166,6 +172,7 @@ def oldest_of_all(patch: Patch) -> None:
         (flood_another, no_quota),
         (read_another, open_frames),
         (bounds.words_of_times_to_come_are_refused, any_time),
+        (bounds.a_restart_forgets_no_certificate, certificates_are_forgotten),
         (bounds.frames_of_before_a_restart_are_copies, numbers_are_forgotten),
         (bounds.a_row_that_cannot_be_written_stops_nobody, one_transaction),
         (bounds.a_row_that_cannot_be_written_stops_nobody, half_a_row),

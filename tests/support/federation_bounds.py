@@ -14,7 +14,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.reports import Report, Verdict
 from swarmd_protocols.state.crdt.batch import Stream
 from swarmd_protocols.state.crdt.records import EventRow
-from tests.support.federation_world import Frame, make_world
+from tests.support.federation_world import CRYPTO, Frame, make_world
 
 
 def words_of_times_to_come_are_refused(folder: Path) -> None:
@@ -33,6 +33,19 @@ def words_of_times_to_come_are_refused(folder: Path) -> None:
     world.settle()
     assert world.seen(swarm) == {last.object_id: (last.stamp, last.digest.hex())}
     assert not honest.refused
+    world.close()
+
+
+def a_restart_forgets_no_certificate(folder: Path) -> None:
+    """A region that starts again knows its gateways from its file, and asks none of them who it is."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    gateway.say(1, 600)
+    world.settle()
+    world.open()
+    gate = world.region.gates[swarm.pin.key]
+    assert gate.is_gateway(CRYPTO.public_key(gateway.identity.seed)), "a gateway is a stranger after a restart"
     world.close()
 
 

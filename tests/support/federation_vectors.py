@@ -8,6 +8,7 @@ from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, sea
 from swarmd_protocols.federation.objects import Joined, Member, ObjectRow, encode_object
 from swarmd_protocols.federation.shares import SHARES, share_of
 from swarmd_protocols.federation.wire import (
+    Ask,
     BundleRow,
     Down,
     DownRow,
@@ -130,6 +131,8 @@ def frames() -> dict[str, bytes]:
     return {
         "up": gateway.seal(Way.UP, SWARM, 5, 17, SALT, up()),
         "down": region.seal(Way.DOWN, SWARM, 6, 18, SALT, down()),
+        "ask": region.seal(Way.ASK, SWARM, 7, 19, SALT, Ask("hot-spot", AT_MS)),
+        "tell": gateway.seal(Way.TELL, SWARM, 7, 19, SALT, up()),
     }
 
 

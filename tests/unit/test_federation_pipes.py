@@ -59,7 +59,9 @@ def test_only_a_router_judges_what_it_carries() -> None:
     assert "access_control" not in settings_of(read_address("zenoh://a"), PREFIX, MqttConfig())
     rules: Any = settings_of(read_address("zenoh://?listen=a:1"), PREFIX, MqttConfig())["access_control"]
     assert rules["default_permission"] == "deny"
-    assert [rule["key_exprs"] for rule in rules["rules"]] == [[f"{PREFIX}/**"]]
+    allowed = {what: rule["key_exprs"] for rule in rules["rules"] for what in rule["messages"]}
+    assert allowed["put"] == [f"{PREFIX}/**"]
+    assert allowed["query"] == allowed["reply"] == [f"{PREFIX}/*/ask/*"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 60_000])

@@ -31,6 +31,8 @@ def test_frames_open_for_the_two_and_give_back_what_was_said() -> None:
     region, gateway = Pair(CRYPTO, REGION, public(GATEWAY)), Pair(CRYPTO, GATEWAY, public(REGION))
     assert read_up(region.open(frames["up"])) == vectors.up()
     assert read_down(gateway.open(frames["down"])) == vectors.down()
+    assert wire.read_ask(gateway.open(frames["ask"])) == wire.Ask("hot-spot", vectors.AT_MS)
+    assert read_up(region.open(frames["tell"])) == vectors.up()
     head = read_head(frames["up"])
     assert (head.way, head.swarm, head.sender, head.life, head.number) == (Way.UP, SWARM, vectors.node(GATEWAY), 5, 17)
 
@@ -59,7 +61,7 @@ def test_nobody_else_reads_or_writes_a_frame() -> None:
 @given(st.binary(max_size=400))
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
     readers = (read_head, read_up, read_down, read_object, open_fact, facts.read_fact)
-    for read in (*readers, wire.read_trust, wire.read_site, wire.read_bundle):
+    for read in (*readers, wire.read_ask, wire.read_trust, wire.read_site, wire.read_bundle):
         with suppress(WireError):
             read(data)
 

@@ -7,7 +7,7 @@ Rules this file keeps:
   then on. The patience is `ANSWER_NS`, and more where answers are seen to take longer: from the time to first answers
   (RFC 6298; of rows that left once, as Karn has it), and twice as long where a row turns out to have left again for
   nothing. A region with too much to do is not given everything several times.
-- What is on its way by a path whose connection breaks leaves by the other at once, the first time: nobody answers there.
+- What is on its way by a path whose connection breaks leaves by the other at once, the first time.
 - At most a window is on its way, `WINDOW_BYTES`; each time something is missed half of it, `WINDOW_LEAST_BYTES` at
   least, and it grows with what is acknowledged.
 - Where nothing is to be said an empty frame is, each `POLL_NS`, each `ANSWER_NS` while nobody answers: its answer says

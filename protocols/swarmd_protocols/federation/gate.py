@@ -298,6 +298,33 @@ class Gate:
             numbers.add(head.life, head.number)
         return heard
 
+    def told(self, frame: bytes, life: int, number: int) -> Heard | None:
+        """An answer to a question of this region's.
+
+        Args:
+            frame: Bytes from anybody.
+            life: Of the question.
+            number: The same; an answer to another question is nothing.
+
+        Returns:
+            What it says; None where it is no such answer of a gateway that this swarm's root stands behind.
+        """
+        try:
+            head = read_head(frame)
+            is_asked = head.way is Way.TELL and head.swarm == self.key and (head.life, head.number) == (life, number)
+            if not is_asked or not self.is_gateway(head.public_key):
+                self._count("misplaced")
+                return None
+            up = read_up(self.pair(head.public_key).open(frame))
+        except (IdentityError, WireError):
+            self._count("unopened")
+            return None
+        heard = Heard(head.sender, head.public_key, head.life, up)
+        for row in up.rows:
+            if row.kind in (RowKind.OBJECT, RowKind.SITE):
+                self._judge(row, up.batches, heard)
+        return heard
+
     def life_of(self, gateway: NodeId) -> int:
         """The highest life of a gateway that was heard; 0 for none."""
         numbers = self._numbers.get(gateway)
@@ -428,7 +455,7 @@ class Gate:
     def _holds(self, kind: str, statement: bytes) -> bool:
         """Take a statement of trust; whether it was new. Raises `IdentityError` where it does not hold."""
         before = self.trust.news.count
-        if kind == "node":
+        if kind in ("node", "seen"):  # As `Trust.journalled` has them: what was kept is taken as it came.
             self.trust.admit_certificate(statement)
         else:
             self.trust.add(kind, statement)

@@ -6,7 +6,7 @@
 Little endian. The public key is the sender's (Ed25519). The rest is sealed with the key that this pair of keys makes
 (X25519, XSalsa20-Poly1305); the nonce is BLAKE2b-192 of the 74 bytes in front, so nothing in them can be changed, and
 only the two read what is inside: a broker or a router cannot. `(life, number)` only rises for one sender, so what is
-said twice is known before it is opened. Inside is one msgpack array: `Up` or `Down`.
+said twice is known before it is opened. Inside is one msgpack array: `Up`, `Down` or `Ask`.
 
 A decoder here takes any bytes: what is no frame is a `WireError` and changes nothing.
 """
@@ -49,6 +49,10 @@ KNOWN_MAX = 512
 """Objects that a region says it has, in one frame: 18 kB."""
 OBJECT_ID_BYTES, DIGEST_BYTES, EPOCH_BYTES, SWARM_KEY_BYTES = 8, 8, 8, 16
 """Of an object's id; of what an object says; of an outbox's or a log's name; of a swarm's."""
+ASK_ROWS_MAX = 2_048
+"""Objects of one answer to a question: 0.8 MB of small ones, seconds of a thin line; of others the region knows."""
+ASK_MAX_BYTES = 512
+"""A frame with a question; what is longer is none, and is not opened."""
 NUMBER_MAX = (1 << 62) - 1
 """Of sequence numbers: signed 64 bits hold it."""
 _HEAD = struct.Struct("<BB16s32sQQ8s")
@@ -70,6 +74,11 @@ class Way(IntEnum):
     """From a gateway to one of a neighbouring swarm (`neighbours/border.py`)."""
     INTRODUCE = 4
     """The same between two that do not know each other's keys yet."""
+    ASK = 5
+    """From whoever holds a region's key to a gateway: `Ask`. Life and number are the question's own."""
+    TELL = 6
+    """The answer to it: `Up`s under the question's life and number, whose rows are numbered through from 0. The site's
+    word is the last, where these are all that were asked for."""
 
 
 class RowKind(IntEnum):
@@ -189,6 +198,18 @@ class Down(msgspec.Struct, array_like=True, frozen=True):
     """In order, from the one after `Up.have` on."""
 
 
+class Ask(msgspec.Struct, array_like=True, frozen=True):
+    """What a region asks a gateway of the swarm at this moment."""
+
+    label: _Text = ""
+    """"" for all."""
+    since_ms: _Number = 0
+    """Last seen at or after this, swarm time, milliseconds since 1970."""
+    until_ms: _Number = 0
+    """Last seen before this; 0 for no end."""
+    limit: Annotated[int, Meta(ge=1, le=ASK_ROWS_MAX)] = ASK_ROWS_MAX
+
+
 class TrustRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Body of a `RowKind.TRUST`."""
 
@@ -247,6 +268,7 @@ class Head(NamedTuple):
 
 _UP = msgspec.msgpack.Decoder(Up)
 _DOWN = msgspec.msgpack.Decoder(Down)
+_ASK = msgspec.msgpack.Decoder(Ask)
 _TRUST = msgspec.msgpack.Decoder(TrustRow)
 _SITE = msgspec.msgpack.Decoder(SiteRow)
 _BUNDLE = msgspec.msgpack.Decoder(BundleRow)
@@ -284,7 +306,9 @@ class Pair:
         self.other = other
         self._key = crypto.shared_key(crypto.exchange_secret(seed), crypto.exchange_public(other))
 
-    def seal(self, way: Way, swarm: bytes, life: int, number: int, salt: bytes, message: Up | Down | bytes) -> bytes:
+    def seal(
+        self, way: Way, swarm: bytes, life: int, number: int, salt: bytes, message: Up | Down | Ask | bytes
+    ) -> bytes:
         """A frame from the own key to the other's; `salt` is `SALT_BYTES` of fresh randomness."""
         head = _HEAD.pack(WIRE_VERSION, way, swarm, self.own, life, number, salt)
         return head + self._crypto.seal(self._key, _nonce(head), _ENCODE(message))
@@ -342,7 +366,7 @@ def read_head(frame: bytes) -> Head:
     version, way, swarm, public_key, life, number, _ = _HEAD.unpack_from(frame)
     if version != WIRE_VERSION:
         raise WireError(f"frame version {version} is not known; this is version {WIRE_VERSION}")
-    if not Way.UP <= way <= Way.INTRODUCE or max(life, number) > NUMBER_MAX:
+    if not Way.UP <= way <= Way.TELL or max(life, number) > NUMBER_MAX:
         raise WireError("a frame's way, life or number is out of range")
     return Head(Way(way), swarm, public_key, life, number)
 
@@ -357,6 +381,15 @@ def read_up(inside: bytes) -> Up:
     if any(place >= len(up.batches) for row in up.rows for place in row.proofs):
         raise WireError("a row names a batch that the frame does not carry")
     return up
+
+
+def read_ask(inside: bytes) -> Ask:
+    """Read what a region asks.
+
+    Raises:
+        WireError: It is no `Ask`.
+    """
+    return decode_body(_ASK, inside)
 
 
 def read_down(inside: bytes) -> Down:

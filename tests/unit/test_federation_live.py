@@ -1,0 +1,170 @@
+"""Questions to the gateways of this moment: who is answered, what an answer is worth, and what is stale without one."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from swarmd.federation.answering import ANSWERS_BURST_BYTES, LOOK_BYTES, Answering
+from swarmd.federation.live import Question, Told, laid_over, questions, take
+from swarmd.federation.outbox import FILE_NAME, Outbox
+from swarmd.federation.publisher import Publisher
+from swarmd.federation.rows import ObjectQuery, ObjectsAnswer
+from swarmd.federation.store import FILE_NAME as REGION_FILE
+from swarmd.federation.store import Store
+from swarmd.federation.uplink import PREFIX, Place
+from swarmd_protocols.federation.gate import AHEAD_MS, EVERYBODY, Gate, Pin
+from swarmd_protocols.federation.wire import Ask, Pair, Way, read_trust, read_up
+from tests.support.federation_daemon import MeshDaemon
+from tests.support.federation_site import SEED
+from tests.support.state_mesh import CRYPTO, SWARM, Mesh, detection
+
+ALL = ObjectQuery(label="hot-spot")
+LIFE = 1_790_000_000_000
+"""Of the first question: the asker's clock."""
+
+
+class Asked:
+    """A swarm with one gateway, and the file of a region that has heard of it and of nothing that it shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.mesh = Mesh(3, seed=3)
+        self.daemon = MeshDaemon(self.mesh, 0, "gw0")
+        self.outbox = Outbox(folder / FILE_NAME, 1 << 20, 1e9)
+        self.publisher = Publisher(self.daemon, self.outbox, CRYPTO, 1e9, 1e9)
+        self.pin = Pin(SWARM, SWARM, self.mesh.roots[0])
+        self.place = Place(self.pin.key, Way.UP, self.daemon.identity.node)
+        self.pair = Pair(CRYPTO, self.daemon.identity.seed, CRYPTO.public_key(SEED))
+        self.answering = Answering(self.place, self.pair, self.publisher, self.outbox, lambda: LIFE)
+        self.store = Store(folder / REGION_FILE)
+        self.store.know_swarms([self.pin])
+        said = [read_trust(row.body) for row in self.publisher.trust_of([EVERYBODY])]
+        gate = Gate(self.pin, SEED, CRYPTO, [(one.kind, one.statement) for one in said])
+        with self.store.transaction():
+            self.store.keep_trust(self.pin.key.hex(), gate.trust.journalled())
+            self.store.put_site(self.pin.key.hex(), self.place.gateway, self.publisher.site(), 1_000)
+        self.things = 0
+
+    def close(self) -> None:
+        self.outbox.close()
+        self.store.close()
+
+    def see(self, count: int) -> None:
+        for _ in range(count):
+            for index in (0, 2):
+                self.mesh.see(index, detection(self.mesh.now_ns, self.things, self.things * 900))
+            self.things += 1
+        self.mesh.run(3)
+
+    def ask(self, life: int = LIFE, seed: bytes = SEED) -> Question:
+        [question] = questions([self.pin], self.store, seed, CRYPTO, ALL, PREFIX, life)
+        return question
+
+    def answer(self, frame: bytes, now_ns: int = 0) -> list[bytes]:
+        return asyncio.run(self.answering.answer(frame, now_ns))
+
+    def known(self) -> ObjectsAnswer:
+        return self.store.objects(ALL, 60_000, 30_000)
+
+    def laid(self, question: Question, frames: list[bytes]) -> ObjectsAnswer:
+        told: dict[bytes, Told] = {}
+        for frame in frames:
+            take(told, question, frame)
+        return laid_over(self.known(), told, [self.pin], self.store, ALL)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    one = Asked(tmp_path)
+    yield one
+    one.close()
+
+
+def test_the_swarm_answers_with_what_the_region_has_not_heard(asked: Asked) -> None:
+    asked.see(3)
+    assert not asked.known().objects
+    assert asked.known().sites[0].stale
+    question = asked.ask()
+    answer = asked.laid(question, asked.answer(question.frame))
+    assert [row["tier"] for row in answer.objects] == ["confirmed"] * 3
+    [site] = answer.sites
+    assert (site.stale, site.objects, site.as_of_ms) == (False, 3, asked.daemon.now_ms())
+
+
+def test_only_who_holds_the_regions_key_is_answered(asked: Asked) -> None:
+    asked.see(1)
+    assert asked.answer(asked.ask(seed=b"X" * 32).frame) == []
+    assert asked.answer(asked.ask().frame) != []
+
+
+def test_a_question_is_answered_once_and_an_old_one_never(asked: Asked) -> None:
+    old, new = asked.ask(LIFE), asked.ask(LIFE + 1)
+    assert asked.answer(new.frame) != []
+    assert asked.answer(new.frame) == []
+    assert asked.answer(old.frame) == []
+
+
+def test_a_clock_that_was_set_wrong_silences_questions_for_an_hour_at_most(asked: Asked) -> None:
+    assert asked.answer(asked.ask(LIFE + AHEAD_MS + 1).frame) == []
+    assert asked.answer(asked.ask(LIFE).frame) != []
+
+
+def test_what_answers_may_take_is_bounded(asked: Asked) -> None:
+    asked.see(1)
+    most = ANSWERS_BURST_BYTES // LOOK_BYTES + 1
+    answered = sum(bool(asked.answer(asked.ask(LIFE + at).frame)) for at in range(2 * most))
+    assert most // 2 < answered <= most
+    assert asked.answer(asked.ask(LIFE + 2 * most).frame, 60_000_000_000) != []
+
+
+def test_an_answer_to_another_question_is_none(asked: Asked) -> None:
+    """Who records an answer can show it to nobody as of a later moment."""
+    asked.see(1)
+    first, later = asked.ask(LIFE), asked.ask(LIFE + 1)
+    recorded = asked.answer(first.frame)
+    assert asked.laid(later, recorded).sites[0].stale
+    assert not asked.laid(first, recorded).sites[0].stale
+
+
+def test_a_part_of_an_answer_is_not_the_whole(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd.federation.answering.FRAME_FILL_BYTES", 256)
+    asked.see(3)
+    question = asked.ask()
+    frames = asked.answer(question.frame)
+    assert len(frames) > 3
+    for gone in range(len(frames)):
+        [site] = asked.laid(question, frames[:gone] + frames[gone + 1 :]).sites
+        assert site.as_of_ms == asked.known().sites[0].as_of_ms, "it claims to be of now, and lacks a part"
+
+
+def test_what_does_not_answer_is_stale_and_shown_as_it_was(asked: Asked) -> None:
+    asked.see(2)
+    question = asked.ask()
+    told: dict[bytes, Told] = {}
+    for frame in asked.answer(question.frame):
+        take(told, question, frame)
+    with asked.store.transaction():
+        for gateway, found in told[asked.pin.key].objects.values():
+            asked.store.put_object(asked.pin.key.hex(), found, gateway, 2, 50_000)
+    with asked.store.transaction():
+        asked.store.put_site(asked.pin.key.hex(), asked.place.gateway, asked.publisher.site(), 59_000)
+    assert not asked.known().sites[0].stale, "the region has heard of it a second ago"
+    silent = asked.laid(asked.ask(LIFE + 1), [])
+    assert (silent.sites[0].stale, len(silent.objects)) == (True, 2)
+
+
+def test_nobody_else_answers_for_a_gateway(asked: Asked) -> None:
+    """What a certified gateway has said, said by a key that no root stands behind."""
+    asked.see(1)
+    question = asked.ask()
+    region = Pair(CRYPTO, SEED, CRYPTO.public_key(asked.daemon.identity.seed))
+    said = [read_up(region.open(frame)) for frame in asked.answer(question.frame)]
+    stranger = Pair(CRYPTO, b"Z" * 32, CRYPTO.public_key(SEED))
+    forged = [stranger.seal(Way.TELL, asked.pin.key, question.life, question.number, bytes(8), one) for one in said]
+    assert asked.laid(question, forged).sites[0].stale
+
+
+def test_a_question_to_another_swarm_is_not_answered(asked: Asked) -> None:
+    region = Pair(CRYPTO, SEED, CRYPTO.public_key(asked.daemon.identity.seed))
+    assert asked.answer(region.seal(Way.ASK, b"another swarm's!", LIFE, 0, bytes(8), Ask())) == []
