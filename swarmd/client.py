@@ -30,6 +30,7 @@ from swarmd.records import (
     Change,
     Detection,
     Event,
+    Heard,
     Inferred,
     Member,
     Object,
@@ -37,6 +38,7 @@ from swarmd.records import (
     Sighting,
     Simulated,
     Status,
+    heard,
 )
 
 if TYPE_CHECKING:
@@ -125,8 +127,6 @@ class Node:
         """What changes from now on. It listens when this returns, so read `objects` and `members` after it."""
         return Changes(ControlClient(self._control, self._timeout_s))
 
-    # --- what its models see ------------------------------------------------------------------------------------------
-
     def detect(
         self,
         model: str,
@@ -175,17 +175,27 @@ class Node:
     ) -> Inferred:
         """Have a model's graph answer a tensor; arguments and errors as of `detect`.
 
-        Args:
-            model: Name as served, or a bundle (`zoo:NAME`, a file): exactly that one.
-            tensor: Shape and type of the graph's input; the first axis, the number of items, may be left out.
-            version: Digest of the bundle; "": the newest that is served.
-            priority: 1 high, 2 normal, 3 low.
-            deadline_ms: Milliseconds until an answer is of no use, 60,000 at most; None: as the daemon is set.
-            borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure":
-                better models of others where the own one is in doubt (`lending.plan`); "split": others for parts of
-                the model (`lending.split`); "fleet": whoever is idle, for a batch of many requests at once.
-        """
+        `tensor` has shape and type of the graph's input; the first axis, the number of items, may be left out.
+        """  # fmt: skip
         return self._infer(model, "", tensor, version, priority, deadline_ms, borrow)
+
+    def hear(
+        self,
+        model: str,
+        samples: "np.ndarray[Any, np.dtype[Any]]",
+        *,
+        version: str = "",
+        priority: int = 2,
+        deadline_ms: int | None = None,
+        borrow: str = "",
+    ) -> list[Heard]:
+        """Have a model judge a sound or a log, window by window; arguments and errors as of `detect`.
+
+        `samples` has shape (n,) or (n, channels), at the rate that the model's metadata say; 64 windows at most.
+        """  # fmt: skip
+        rows = samples.astype("float32").reshape(len(samples), -1)
+        told = self._infer(model.removesuffix(".series"), ".series", rows, version, priority, deadline_ms, borrow)
+        return heard(told.outputs)
 
     def write(
         self,
@@ -200,14 +210,8 @@ class Node:
     ) -> Iterator[str]:
         """Have a language model go on with a text, and hear it as it comes; arguments and errors as of `detect`.
 
-        Args:
-            model: Name as served, or a bundle (`zoo:NAME`, a file): exactly that one.
-            text: What it begins with.
-            version: Digest of the bundle; "": the newest that is served.
-            priority: 1 high, 2 normal, 3 low.
-            deadline_ms: Milliseconds until the end of the text, 60,000 at most; None: as much.
-            borrow: "yes": another member may go on with it; "quickest": whoever is soonest.
-            max_tokens: At most so many pieces, 1,024 at most.
+        `text` is what it begins with, `deadline_ms` is about the whole text (60,000 at most, and where None is given),
+        `borrow` is "yes" or "quickest", and of `max_tokens` there are 1,024 at most.
         """
         from swarmd.worker import asking_text
 
@@ -253,8 +257,6 @@ class Node:
             took_us=int(head["parameters"]["took_us"]),
             outputs=outputs,
         )
-
-    # --- what it is told ----------------------------------------------------------------------------------------------
 
     def observe(self, sightings: Iterable[Sighting]) -> int:
         """Say what a detector of one's own has seen; the swarm treats it like what an eye sees.

@@ -208,6 +208,34 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """x1, y1, x2, y2: pixels of the picture, from its upper left corner."""
 
 
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model says of one window of a sound or a log."""
+
+    at_s: float
+    """Where the window begins, seconds."""
+    label: str = ""
+    """The likeliest; "" of a model that gives numbers."""
+    score: float = 0.0
+    """Its probability, 0 to 1."""
+    values: tuple[float, ...] = ()
+    """Probabilities of all labels, or the numbers."""
+    by: str = ""
+    """The expert of an ensemble that has judged it; "": the model is none."""
+
+
+def heard(outputs: Mapping[str, Any]) -> list[Heard]:
+    """Records of what `MODEL.series` gives."""
+    rows = outputs["scores"] if "scores" in outputs else outputs["values"]
+    found = []
+    for at, row in enumerate(rows):
+        label = str(outputs["labels"][at]) if "labels" in outputs else ""
+        by = str(outputs["routed"][at]) if "routed" in outputs else ""
+        score = float(max(row)) if label else 0.0
+        found.append(Heard(at_s=float(outputs["at_s"][at]), label=label, score=score,
+                           values=tuple(map(float, row)), by=by))  # fmt: skip
+    return found
+
+
 class Inferred(msgspec.Struct, frozen=True, kw_only=True):
     """What a model answered."""
 

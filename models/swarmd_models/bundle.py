@@ -13,18 +13,22 @@ from swarmd_models.backends.base import Artefact
 from swarmd_models.bounded_file import read_bounded
 from swarmd_models.bundle_digest import digest_of_bare, digest_of_bundle
 from swarmd_models.bundle_files import checked_file, inside
+from swarmd_models.bundle_rules import Reference, TrackRule, read_reference, read_track_rule
+from swarmd_models.ensemble import EnsembleRule, read_ensemble
 from swarmd_models.errors import ArtefactError
 from swarmd_models.model_notes import ModelNotes, notes_of
-from swarmd_models.motion import MOVING_LOST_MS, STILL_LOST_MS
 from swarmd_models.onnx_file import read_onnx
 from swarmd_models.operating_point import Curve, read_curve
+from swarmd_models.series_rule import SeriesRule, read_series_rule
 from swarmd_models.texts import TextRule, read_text_rule
 from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
 """Of a bundle's description; ours have 4 kB."""
-DECODERS = ("ssd", "anchor_free", "yolo", "classifier", "text")
+DECODERS = ("ssd", "anchor_free", "yolo", "classifier", "text", "series", "ensemble")
+BLIND = ("text", "series", "ensemble")
+"""Decoders of what is no eye's model: words, sounds, or several models in one."""
 HEADS = ("auto", "v8", "v5", "v6", "yolox", "obb", "pose", "end2end")
 """What `decode.head` may name of the YOLO family (`decoders/yolo_heads.py`)."""
 NEVER = 2.0
@@ -135,36 +139,11 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class TrackRule:
-    """What the model's things are like to a tracker."""
-
-    min_hits: int = 2
-    lost_ms: int = MOVING_LOST_MS
-    static: bool = False
-    ground_point: str = "centre"
-    """"centre" of the box (flat things) or its "bottom" (standing ones)."""
-
-
-@dataclass(frozen=True, slots=True)
 class Golden:
     """One input with the outputs that the training machine got: proof that a runtime computes the same model."""
 
     path: Path
     tolerance_steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What the model says on the data it was made for; drift is measured against it."""
-
-    score_histogram: tuple[float, ...] = ()
-    """Shares of scores in ten equal bins from 0 to 1."""
-    detections_per_frame: float = 0.0
-    feature_mean: tuple[float, ...] = ()
-    feature_std: tuple[float, ...] = ()
-    """Of `watch.features_of` over the reference frames."""
-    feature_deciles: tuple[float, ...] = ()
-    """Nine a feature: a tenth of the reference frames lies between two neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +169,10 @@ class Bundle:
     curve: Curve | None = None
     """Thresholds over the rate of false alarms, where they were measured."""
     text: TextRule = field(default_factory=TextRule)
+    series: SeriesRule = field(default_factory=SeriesRule)
+    ensemble: EnsembleRule | None = None
+    toml_path: Path | None = None
+    """The description; None: a bare model."""
     labels_path: Path | None = None
     """The file that the labels come from, where the bundle names one."""
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -216,7 +199,8 @@ class Bundle:
         """Every file that the bundle names, the model first; its own TOML is not among them."""
         second = (self.second.path, self.second.onnx_path) if self.second is not None else ()
         golden = self.golden.path if self.golden is not None else None
-        found = (self.model_path, self.onnx_path, *second, golden, self.labels_path)
+        members = self.ensemble.files() if self.ensemble is not None else ()
+        found = (self.model_path, self.onnx_path, *second, golden, self.labels_path, *members)
         return tuple(dict.fromkeys(path for path in found if path is not None))
 
     def threshold_of(self, label: str) -> float:
@@ -302,8 +286,13 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
     name, version = top.text("name", path.stem), top.text("version", "")
     decoder = top.choice("decoder", DECODERS, None)
     own_labels = _labels(top, path, labels)
-    model_path = _model_file(top, path)
-    onnx_path = _onnx_file(top, path)
+    ensemble = read_ensemble(top.table("ensemble"), path, own_labels, _expert) if decoder == "ensemble" else None
+    if ensemble is not None:
+        model_path, onnx_path = ensemble.router.model_path, ensemble.router.onnx_path
+    else:
+        model_path, onnx_path = (
+            (path, None) if decoder == "ensemble" else (_model_file(top, path), _onnx_file(top, path))
+        )
     second = _second(top, path, own_labels)
     bundle = Bundle(
         name,
@@ -316,18 +305,28 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
         input=_input_rule(top.table("input")),
         decode=_decode_rule(top.table("decode"), own_labels),
         calibration=_calibration(top.table("calibration"), len(own_labels)),
-        track=_track_rule(top.table("track")),
+        track=read_track_rule(top.table("track")),
         golden=_golden(top, path),
-        reference=_reference(top.table("reference")),
+        reference=read_reference(top.table("reference")),
         second=second,
         curve=read_curve(top.table("curve"), own_labels),
         text=read_text_rule(top.table("text")),
+        series=read_series_rule(top.table("series"), decoder == "series"),
+        ensemble=ensemble,
+        toml_path=path,
         labels_path=_labels_path(top, path),
         provenance=top.free_table("provenance"),
     )
     if problems := top.finish():
         raise ArtefactError(f"bundle {path} cannot be used: " + "; ".join(problems))
     return bundle
+
+
+def _expert(path: Path) -> Bundle:
+    """A member of an ensemble, which is no ensemble itself."""
+    if _parse(path).get("decoder") == "ensemble":
+        raise ArtefactError(f"{path.name} is an ensemble; one is made of models")
+    return _load_toml(path, None)
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -471,25 +470,3 @@ def _calibration(table: TomlReader, classes: int) -> Calibration:
         if len(values) not in (1, classes):
             table.problem(f"{name} has {len(values)} numbers; give one, or one for each of the {classes} labels")
     return Calibration(scale, bias)
-
-
-def _track_rule(table: TomlReader) -> TrackRule:
-    return TrackRule(
-        static=(is_static := table.boolean("static", False)),
-        min_hits=table.integer("min_hits", 2, 1, 100),
-        lost_ms=table.integer("lost_ms", STILL_LOST_MS if is_static else MOVING_LOST_MS, 1, 600_000),
-        ground_point=table.choice("ground_point", ("centre", "bottom"), "centre"),
-    )
-
-
-def _reference(table: TomlReader) -> Reference:
-    mean, std = table.numbers("feature_mean", -1e6, 1e6), table.numbers("feature_std", 0.0, 1e6)
-    if len(mean) != len(std):
-        table.problem("feature_mean and feature_std have different lengths")
-    histogram = table.numbers("score_histogram", 0.0, 1e12)
-    if len(histogram) not in (0, 10):
-        table.problem(f"score_histogram has {len(histogram)} bins; 10 are needed")
-    deciles = table.numbers("feature_deciles", -1e6, 1e6)
-    if len(deciles) not in (0, 9 * len(mean)):
-        table.problem(f"feature_deciles has {len(deciles)} numbers; {9 * len(mean)} are needed, nine a feature")
-    return Reference(histogram, table.number("detections_per_frame", 0.0, 0.0, 1e6), mean, std, deciles)

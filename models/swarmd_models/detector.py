@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from swarmd_models.backends import Backend, open_backend
 from swarmd_models.backends.base import Announce, Array
-from swarmd_models.bundle import Bundle, at_rate
+from swarmd_models.bundle import BLIND, Bundle, at_rate
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
 from swarmd_models.errors import ArtefactError, ModelError
@@ -27,6 +27,8 @@ def _say_nothing(text: str) -> None:
 
 STAGES = ("preprocess", "infer", "decode", "nms")
 SECOND = "second"
+_BLIND = {"text": "a language model", "series": "a model of series", "ensemble": "several models in one"}
+"""What a bundle is that no eye can use, by `BLIND`."""
 """The stage that only bundles with a second net have."""
 
 
@@ -84,8 +86,8 @@ class Detector:
             ArtefactError: The model is of no kind that the eye can use, or its curve says nothing of the wanted rate.
             BackendError: No runtime could load it.
         """
-        if bundle.decoder == "text":
-            raise ArtefactError(f"{bundle.name} is a language model; an eye wants one that sees")
+        if bundle.decoder in BLIND:
+            raise ArtefactError(f"{bundle.name} is {_BLIND[bundle.decoder]}; an eye wants one that sees")
         if options.false_per_1000 > 0.0:
             bundle = at_rate(bundle, options.false_per_1000)
         sure = bundle if options.candidates_per_1000 > 0.0 else None

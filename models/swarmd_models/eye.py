@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from swarmd_models.backends.base import Announce
-from swarmd_models.bundle import Bundle, TrackRule
+from swarmd_models.bundle import Bundle
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.geo.geolocate import (
     LEVEL,

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from swarmd_models.bundle import Bundle, Reference, load_bundle, resolve
+from swarmd_models.bundle import Bundle, load_bundle, resolve
+from swarmd_models.bundle_rules import Reference
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.types import Image

@@ -3,13 +3,16 @@
 *Lanes* of one bundle. `graph`: the tensors of the net as they are, an item (one entry of the batch axis) at a time,
 since the zoo's graphs are fixed at a batch of one. `detect`: a picture in, detections out, with everything that the
 bundle says about it: preprocessing, decoding, thresholds, the second stage. `text`, of a language model: tokens in,
-those that follow out, one an inference (`texts.py`).
+those that follow out, one an inference (`texts.py`). `series`: samples in, a judgement a window out (`series.py`).
+
+An ensemble has the lane of its experts alone: its router looks first, then the expert that it chooses; each answer says
+which that was.
 
 Not for two threads at once: a backend is used by one thread at a time.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,13 +23,15 @@ from swarmd_models.backends import open_backend
 from swarmd_models.backends.base import Array, Backend, TensorSpec
 from swarmd_models.bundle import Bundle
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.errors import ArtefactError, FrameError
+from swarmd_models.errors import ArtefactError, FrameError, ModelError
+from swarmd_models.series import SeriesNet
+from swarmd_models.series_rule import CLASSIFY, SeriesRule
 from swarmd_models.texts import STEPS_MAX, Going, TextNet
 
 if TYPE_CHECKING:
     from swarmd_models.types import Detection
 
-GRAPH, DETECT, TEXT = "graph", "detect", "text"
+GRAPH, DETECT, TEXT, SERIES = "graph", "detect", "text", "series"
 """The lanes."""
 MAX_SIDE = 8192
 """Pixels of a picture's longer side: twice a 4K frame's; OpenCV resizes nothing beyond 32,767."""
@@ -65,20 +70,32 @@ _GOING = (
     Port("temperature", (1,), np.dtype(np.float32)),
 )
 _GONE_ON = (Port("tokens", (-1,), np.dtype(np.int32)), Port("margins", (-1,), np.dtype(np.float32)))
+_ROUTED = Port("routed", (-1,), np.dtype(object))
+"""Of an ensemble: the expert of each window, or of the picture."""
 
 
 class Service:
     """One bundle in one runtime."""
 
     def __init__(
-        self, bundle: Bundle, backend: Backend, detector: Detector | None, text: TextNet | None = None
+        self,
+        bundle: Bundle,
+        backend: Backend,
+        detector: Detector | None,
+        text: TextNet | None = None,
+        series: SeriesNet | None = None,
+        experts: "Sequence[Service]" = (),
     ) -> None:
         """Put the parts together; use `open`."""
         self.bundle = bundle
         self.backend = backend
+        """Of an ensemble its router's."""
         self._detector = detector
         self.text = text
         """What makes texts; None: the bundle is no language model."""
+        self._series = series
+        self._experts = tuple(experts)
+        """Of an ensemble, in the order of its description, and its router behind them."""
 
     @classmethod
     def open(cls, bundle: Bundle, options: DetectorOptions, announce: Callable[[str], None]) -> "Service":
@@ -90,9 +107,13 @@ class Service:
             ArtefactError: The bundle contradicts its model.
             BackendError: No runtime could load it.
         """
-        if bundle.decoder == TEXT:
+        if bundle.ensemble is not None:
+            return cls._open_ensemble(bundle, options, announce)
+        if bundle.decoder in (TEXT, SERIES):
             backend = open_backend(bundle.artefact(), options.backends, options.threads, announce)
             try:
+                if bundle.decoder == SERIES:
+                    return cls(bundle, backend, None, None, SeriesNet(backend, bundle.labels, bundle.series))
                 return cls(bundle, backend, None, TextNet(backend, bundle.labels, bundle.text))
             except ArtefactError:
                 backend.close()
@@ -105,23 +126,49 @@ class Service:
             return cls(bundle, open_backend(bundle.artefact(), options.backends, options.threads, announce), None)
         return cls(detector.bundle, detector.backend, detector)
 
+    @classmethod
+    def _open_ensemble(cls, bundle: Bundle, options: DetectorOptions, announce: Callable[[str], None]) -> "Service":
+        assert bundle.ensemble is not None
+        made: list[Service] = []
+        try:
+            for one in (*(expert.bundle for expert in bundle.ensemble.experts), bundle.ensemble.router):
+                made.append(cls.open(one, options, announce))
+                if bundle.ensemble.lane not in made[-1].lanes:
+                    raise ArtefactError(f"{one.name} does not answer in lane {bundle.ensemble.lane}")
+        except ModelError:
+            for service in made:
+                service.close()
+            raise
+        return cls(bundle, made[-1].backend, None, experts=made)
+
     @property
     def lanes(self) -> tuple[str, ...]:
         """What it serves."""
+        if self.bundle.ensemble is not None:
+            return (self.bundle.ensemble.lane,)
         if self.text is not None:
             return GRAPH, TEXT
+        if self._series is not None:
+            return GRAPH, SERIES
         return (GRAPH,) if self._detector is None else (GRAPH, DETECT)
 
     def inputs(self, lane: str) -> tuple[Port, ...]:
         """What a lane takes."""
         if lane == TEXT:
             return _GOING
+        if lane == SERIES:
+            return (Port("samples", (-1, self.series_rule.channels), np.dtype(np.float32)),)
         return (_IMAGE,) if lane == DETECT else tuple(map(_port, self.backend.inputs[:1]))
 
     def outputs(self, lane: str) -> tuple[Port, ...]:
         """What a lane gives."""
         if lane == TEXT:
             return _GONE_ON
+        routed = (_ROUTED,) if self._experts else ()
+        if lane == SERIES:
+            return (*self._heard(), *routed)
+        if routed:
+            return (*_SEEN, *routed)
         return _SEEN if lane == DETECT else tuple(map(_port, self.backend.outputs))
 
     def steps(self, lane: str, inputs: Tensors) -> "Run":
@@ -131,6 +178,12 @@ class Service:
             lane: One of `lanes`.
             inputs: Every tensor of `inputs(lane)`, of its type and a shape that fits; not kept after the run.
         """
+        if self._experts:
+            return Run(1, lambda: self._route(lane, inputs))
+        if lane == SERIES:
+            net = self._series
+            assert net is not None
+            return Run(1, lambda: net.run(inputs["samples"]))
         if lane == DETECT:
             return Run(1, lambda: self._look(inputs["image"]))
         if lane == TEXT:
@@ -153,9 +206,51 @@ class Service:
         """
         return Run(1, lambda: self._read(image, outputs))
 
+    @property
+    def series_rule(self) -> SeriesRule:
+        """How a series is judged; of an ensemble as all its experts do it."""
+        ensemble = self.bundle.ensemble
+        return (ensemble.experts[0].bundle if ensemble is not None else self.bundle).series
+
     def close(self) -> None:
         """Free the runtime."""
+        for one in self._experts:
+            one.close()
+        if self._experts:
+            return
         (self.backend if self._detector is None else self._detector).close()
+
+    def _heard(self) -> tuple[Port, ...]:
+        numbers, at_s = (-1, len(self.bundle.labels)), Port("at_s", (-1,), np.dtype(np.float32))
+        if self.series_rule.task != CLASSIFY:
+            return at_s, Port("values", numbers, np.dtype(np.float32))
+        return at_s, Port("scores", numbers, np.dtype(np.float32)), Port("labels", (-1,), np.dtype(object))
+
+    def _route(self, lane: str, inputs: Tensors) -> Iterator[Tensors | None]:
+        """The router's look, then that of those whom it has chosen."""
+        rule = self.bundle.ensemble
+        assert rule is not None
+        *experts, router = self._experts
+        said = _whole(router.steps(lane, inputs))
+        names = [one.bundle.name for one in experts]
+        if lane == DETECT:
+            best = int(said["scores"].argmax()) if len(said["scores"]) else -1
+            label, score = ("", 0.0) if best < 0 else (str(said["labels"][best]), float(said["scores"][best]))
+            place = rule.place_of(label, score)
+            found = _whole(experts[place].steps(lane, inputs))
+            yield None
+            yield {**found, "routed": np.array([names[place]], object)}
+            return
+        tops = said["scores"].max(axis=1)
+        chosen = [rule.place_of(str(a), float(b)) for a, b in zip(said["labels"], tops, strict=True)]
+        samples, window, hop = inputs["samples"], self.series_rule.window, self.series_rule.hop
+        rows = [
+            _whole(experts[place].steps(lane, {"samples": samples[at * hop : at * hop + window]}))
+            for at, place in enumerate(chosen)
+        ]
+        yield None
+        found = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        yield {**found, "at_s": said["at_s"], "routed": np.array([names[place] for place in chosen], object)}
 
     def _through(self, items: Array) -> Iterator[Tensors | None]:
         found: list[list[Array]] = []
@@ -224,6 +319,13 @@ class Run:
         found = next(self._steps)
         assert found is not None
         return found
+
+
+def _whole(run: Run) -> Tensors:
+    """All of a run at once."""
+    for _ in range(run.units):
+        run.step()
+    return run.result()
 
 
 def _picture(image: Array) -> Array:

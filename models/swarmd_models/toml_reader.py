@@ -54,6 +54,16 @@ class TomlReader:
             self._children[key] = TomlReader(value, self._path(key), self)
         return self._children[key]
 
+    def tables(self, key: str, most: int) -> list["TomlReader"]:
+        """A list of tables, 1 to `most` of them; empty where it does not hold."""
+        value = self._take(key, None)
+        if not isinstance(value, list) or not 1 <= len(value) <= most or not all(isinstance(v, dict) for v in value):
+            self.problem(f"{self._path(key)} must be 1 to {most} tables")
+            return []
+        rows = [TomlReader(one, f"{self._path(key)}[{at}]", self) for at, one in enumerate(value)]
+        self._children |= {f"{key}[{at}]": row for at, row in enumerate(rows)}
+        return rows
+
     def free_table(self, key: str) -> dict[str, Any]:
         """A table whose keys are nobody's business here."""
         value = self._take(key, {})

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from swarmd_models.association import Box, centre_distance, common_shift, iou, match
-from swarmd_models.bundle import TrackRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.geo.geolocate import GroundFix, Intrinsics, is_usable
 from swarmd_models.geo.place import Place, first_place, moved, refined
 from swarmd_models.motion import Motion, sway

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from swarmd_models.backends.base import Array
-from swarmd_models.bundle import Reference
+from swarmd_models.bundle_rules import Reference
 from swarmd_models.types import Detection, Image
 
 BINS = 10

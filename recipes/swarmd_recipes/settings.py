@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.bundle import Bundle, Reference
+from swarmd_models.bundle import Bundle
+from swarmd_models.bundle_rules import Reference
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.evaluate import nominal_pixel_m, score_crops
 from swarmd_models.metrics import auroc, macro_f1

@@ -1,7 +1,7 @@
 """`swarmd bundle init MODEL`: the bundle of any model, written from what can be read off it and a trial run.
 
 `swarmd bundle show MODEL` says what one holds (`bundle_show.py`), `swarmd bundle cut MODEL` cuts one into parts
-(`bundle_cut.py`).
+(`bundle_cut.py`), `swarmd bundle series MODEL` writes the bundle of a net for sounds and logs (`bundle_series.py`).
 """
 
 import argparse
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from swarmd.cli.bundle_cut import add_cut, cut
+from swarmd.cli.bundle_series import add_series, series
 from swarmd.cli.bundle_show import add_show, show
 from swarmd.cli.common import add_json, plain, print_json
 from swarmd.errors import EyeError
@@ -38,6 +39,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_json(init)
     add_show(verbs)
     add_cut(verbs)
+    add_series(verbs)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         return cut(args)
     if args.bundle_verb == "show":
         return show(args)
+    if args.bundle_verb == "series":
+        return series(args)
     from swarmd_models.bundle import GivenInput
     from swarmd_models.bundle_init import InitOptions, init_bundle
     from swarmd_models.errors import ModelError

@@ -4,9 +4,13 @@ With `--false-per-1000 R` it shows the thresholds that `eye.false_alarms_per_100
 """
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from swarmd.cli.common import add_json, plain, print_json, print_table
 from swarmd.errors import EyeError
+
+if TYPE_CHECKING:
+    from swarmd_models.bundle import Bundle
 
 
 def add_show(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -29,6 +33,8 @@ def show(args: argparse.Namespace) -> int:
         chosen = at_rate(bundle, args.false_per_1000) if args.false_per_1000 > 0.0 else bundle
     except ModelError as error:
         raise EyeError(str(error)) from error
+    if bundle.decoder in ("series", "ensemble"):
+        return _show_blind(bundle, args)
     curve = bundle.curve
     # The labels of a language model are its vocabulary: no piece of text has a threshold.
     is_text = bundle.decoder == "text"
@@ -66,4 +72,33 @@ def show(args: argparse.Namespace) -> int:
         for label, value in thresholds.items()
     ]
     print_table(columns, rows)
+    return 0
+
+
+def _show_blind(bundle: "Bundle", args: argparse.Namespace) -> int:
+    """A model of series, or an ensemble: it has no thresholds."""
+    ensemble, rule = bundle.ensemble, bundle.series
+    told: dict[str, Any] = {"name": bundle.name, "version": bundle.version, "digest": bundle.digest,
+                            "decoder": bundle.decoder, "labels": bundle.labels}  # fmt: skip
+    if ensemble is not None:
+        told |= {
+            "lane": ensemble.lane, "router": ensemble.router.name, "least": ensemble.least,
+            "experts": [{"name": e.bundle.name, "digest": e.bundle.digest, "when": e.when} for e in ensemble.experts],
+        }  # fmt: skip
+    else:
+        told |= {"task": rule.task, "rate_hz": rule.rate_hz, "window": rule.window, "hop": rule.hop,
+                 "channels": rule.channels, "features": rule.features, "unit": rule.unit}  # fmt: skip
+    if args.json:
+        print_json(told)
+        return 0
+    if ensemble is None:
+        what = f"series, {rule.task}, {rule.window} samples at {rule.rate_hz:g} Hz, {rule.features}"
+    else:
+        what = f"an ensemble of {len(ensemble.experts)}, lane {ensemble.lane}, router {plain(ensemble.router.name)}"
+    print(f"{plain(bundle.name)} {plain(bundle.version)}: {what}")
+    print(f"digest {bundle.digest}")
+    print("labels " + ", ".join(map(plain, bundle.labels)))
+    if ensemble is not None:
+        rows = ([e.bundle.name, " ".join(e.when) or "else", e.bundle.digest[:16]] for e in ensemble.experts)
+        print_table(("expert", "when", "digest"), rows)
     return 0

@@ -1,7 +1,7 @@
 """`swarmd infer MODEL --input FILE`: ask the inference API of this device; a folder or a video is a batch.
 
-A picture is seen through all of the bundle, a `.npy` through its graph. Exit status: 0 answered, 1 refused (said in one
-sentence), 2 usage, 3 no API is reachable.
+A picture is seen through all of the bundle, a `.npy` through its graph; a `.wav` or a `.csv` is judged by windows. Exit
+status: 0 answered, 1 refused (said in one sentence), 2 usage, 3 no API is reachable.
 """
 
 import argparse
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from swarmd.cli.common import add_control, add_json, ask, print_json, print_table
 from swarmd.cli.infer_batch import is_batch, rows_of, run_batch
+from swarmd.cli.infer_ray import run_ray
+from swarmd.cli.infer_series import is_series, run_series
 from swarmd.cli.infer_text import run_text
 from swarmd.errors import WorkerError
 from swarmd.worker.asking import Wish, address_of, infer, named
@@ -30,7 +32,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--input",
         default="",
         metavar="FILE",
-        help="a picture: detections; a .npy array: the graph's outputs; "
+        help="a picture: detections; a .npy array: the graph's outputs; a .wav or a .csv: a row a window; "
         "a folder of pictures or a video: a line of JSON a frame; with --stream a text, - reads it from standard input",
     )
     parser.add_argument(
@@ -50,6 +52,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--fleet",
         action="store_true",
         help="a batch: whoever of the fleet is idle takes the next frame (lending.borrow)",
+    )
+    parser.add_argument(
+        "--ray",
+        default="",
+        metavar="ADDRESS",
+        help="a batch of a bundle on Ray: auto (the cluster that runs here), HOST:PORT, ray://HOST:PORT, or local",
     )
     parser.add_argument(
         "--grade-min", type=float, default=0.0, metavar="G", help="with able:ABILITY as MODEL: the least grade"
@@ -83,6 +91,10 @@ def run(args: argparse.Namespace) -> int:
     flags = (("fleet", args.fleet), ("split", args.split), ("unsure", args.unsure), ("yes", args.borrow))
     borrow = next((word for word, is_set in flags if is_set), "")
     wish = Wish(args.version, args.priority, args.deadline_ms, borrow, args.grade_min, args.keep_s)
+    if args.ray:
+        if not (args.input and is_batch(Path(args.input))):
+            raise WorkerError("--ray is for a batch: --input names a folder of pictures or a video")
+        return run_ray(args)
     address = args.url or address_of(ask(args, "status"))
     model, version = named(args.model)
     if args.stream:
@@ -91,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
         raise WorkerError("--input FILE is missing; only --stream takes --prompt in its place")
     if is_batch(Path(args.input)):
         return run_batch(address, model, replace(wish, version=args.version or version), args)
+    if is_series(Path(args.input), model):
+        return run_series(address, model, replace(wish, version=args.version or version), args)
     array = _read(Path(args.input))
     is_picture = Path(args.input).suffix != ".npy"
     name = f"{model}.detect" if is_picture and not model.endswith(".detect") else model

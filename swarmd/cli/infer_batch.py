@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -36,7 +36,7 @@ def is_batch(path: Path) -> bool:
     return path.is_dir() or path.suffix.lower() in VIDEOS
 
 
-def rows_of(outputs: "dict[str, Array]") -> list[dict[str, Any]]:
+def rows_of(outputs: "Mapping[str, Array]") -> list[dict[str, Any]]:
     """Detections for people and programs, of the outputs of `MODEL.detect`."""
     return [
         {"label": label, "score": round(float(score), 4), "box": [round(float(side), 2) for side in box]}
@@ -59,7 +59,7 @@ def run_batch(address: str, model: str, wish: Wish, args: argparse.Namespace) ->
         raise WorkerError(f"{args.out} cannot be written: {error.strerror}") from error
     try:
         batch = _Batch(address, name, wish, out)
-        took_s = batch.run(_frames(Path(args.input)))
+        took_s = batch.run(frames_of(Path(args.input)))
     finally:
         if out is not sys.stdout:
             out.close()
@@ -140,7 +140,7 @@ class _Batch:
             self._out.write(json.dumps(row) + "\n")
 
 
-def _frames(path: Path) -> "Iterator[tuple[str, Array | None]]":
+def frames_of(path: Path) -> "Iterator[tuple[str, Array | None]]":
     """Name and picture of each frame, in order; None: it cannot be read."""
     import cv2
 

@@ -54,7 +54,8 @@ from swarmd.eye.pictures import PictureMaker
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
 from swarmd.eye.swap import Swapper
 from swarmd.eye.thumbs import ThumbMaker
-from swarmd_models.bundle import Reference, load_bundle
+from swarmd_models.bundle import load_bundle
+from swarmd_models.bundle_rules import Reference
 from swarmd_models.choose import Conditions
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.device import battery_milli, describe, temperature_c

@@ -94,14 +94,19 @@ def bundle_files(bundle: Path) -> dict[str, tuple[str, bytes]]:
         description = bundle if bundle.suffix == ".toml" else None
         paths = [model, *([description] if description else [])]
         paths += loaded.files()[1:]
-        found = {path.name: (_role(path, model), path.read_bytes()) for path in paths}
+        found = {path.name: (_role(path, model, description), path.read_bytes()) for path in paths}
     except (ModelError, OSError) as error:
         raise ReleaseError(f"{bundle}: {error}") from error
     return dict(sorted(found.items()))
 
 
-def _role(path: Path, model: Path) -> str:
-    """What a file is to a release, of which exactly one is the model: a second stage's net is one of the others."""
+def _role(path: Path, model: Path, description: Path | None) -> str:
+    """What a file is to a release, of which exactly one is the model: a second stage's net is one of the others.
+
+    So are the descriptions of an ensemble's members: a device runs the one that names them.
+    """
+    if path.suffix == ".toml" and path != description:
+        return "other"
     return "model" if path == model else _ROLES.get(path.suffix, "other")
 
 

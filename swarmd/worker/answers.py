@@ -11,7 +11,7 @@ from swarmd.worker.elsewhere import Found
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.oip import JSON_LENGTH, OipError, port_row
 from swarmd.worker.residency import Residency, Resident, bare
-from swarmd_models.service import TEXT, Port, Service
+from swarmd_models.service import SERIES, TEXT, Port, Service
 
 LENDER_HEADER = "Swarmd-Lender"
 """Of an answer: the device that gave it, where it was another."""
@@ -54,7 +54,12 @@ def metadata(residency: Residency, name: str, resident: Resident, lane: str) -> 
         "platform": f"swarmd_{service.backend.kind}",
         "inputs": [port_row(port) for port in inputs],
         "outputs": [port_row(port) for port in outputs],
-        "parameters": {"release": service.bundle.version, "labels": service.bundle.labels, **_text_rule(service)},
+        "parameters": {
+            "release": service.bundle.version,
+            "labels": service.bundle.labels,
+            **_text_rule(service),
+            **_series_rule(service, lane),
+        },
     }
 
 
@@ -64,6 +69,14 @@ def _text_rule(service: Service) -> Mapping[str, Any]:
         return {}
     rule = service.bundle.text
     return {"window": text.window, "end": rule.end, "after": rule.after}
+
+
+def _series_rule(service: Service, lane: str) -> Mapping[str, Any]:
+    """What a program needs to cut a recording as the model wants it."""
+    if lane != SERIES:
+        return {}
+    rule = service.series_rule
+    return {"task": rule.task, "rate_hz": rule.rate_hz, "window": rule.window, "hop": rule.hop, "unit": rule.unit}
 
 
 def late() -> OipError:

@@ -108,6 +108,19 @@ def infer(
         connection.close()
 
 
+def metadata(address: str, model: str, wish: Wish) -> dict[str, Any]:
+    """What a model takes and gives, here or at a lender; raises as `infer`."""
+    path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{wish.version}" if wish.version else "")
+    connection = http.client.HTTPConnection(address, timeout=_WAIT_S)
+    try:
+        return _call(connection, "GET", path, headers={"Swarmd-Borrow": wish.borrow} if wish.borrow else {})[0]
+    except (OSError, http.client.HTTPException) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ControlError(f"no inference API answers at {address} ({why})") from error
+    finally:
+        connection.close()
+
+
 def _infer(
     connection: http.client.HTTPConnection, path: str, array: "Array", wish: Wish, port: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, "Array"]]:

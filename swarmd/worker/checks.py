@@ -19,7 +19,7 @@ import numpy as np
 
 from swarmd.worker.oip import OipError
 from swarmd_models.backends.base import Array
-from swarmd_models.service import DETECT, TEXT, Tensors
+from swarmd_models.service import DETECT, SERIES, TEXT, Tensors
 
 OPEN_MAX = 16
 """Checks at once: 4 MiB of inputs. Further ones are left out; a lender's first answers come one after the other."""
@@ -50,7 +50,7 @@ def agrees(lane: str, own: Mapping[str, Array], theirs: Mapping[str, Array], thr
     """Whether an answer is as good as the own model's.
 
     Args:
-        lane: `GRAPH` or `DETECT`.
+        lane: Of the model.
         own: All that the own model gives.
         theirs: What the lender gave, of these.
         threshold_of: See `Threshold`.
@@ -63,6 +63,8 @@ def agrees(lane: str, own: Mapping[str, Array], theirs: Mapping[str, Array], thr
         return _detections_agree(own, theirs, threshold_of)
     if lane == TEXT:
         return _texts_agree(own, theirs)
+    if lane == SERIES:
+        return _series_agree(own, theirs)
     return all(_numbers_agree(own[name], theirs[name]) for name in theirs)
 
 
@@ -75,6 +77,22 @@ def _texts_agree(own: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
         if place >= len(there) or token != int(there[place]):
             return float(own["margins"][place]) <= _NEAR_MARGIN
     return len(here) == len(there)
+
+
+def _series_agree(own: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
+    """As numbers; a window's label may be another where the own scores hardly tell the two apart."""
+    for name, array in theirs.items():
+        if not array.dtype.hasobject:
+            if not _numbers_agree(own[name], array):
+                return False
+        elif len(array) != len(own[name]):
+            return False
+        elif name == "labels":
+            tops = np.sort(own["scores"], axis=1)[:, -2:] if own["scores"].shape[1] > 1 else None
+            is_sure = np.ones(len(array), np.bool_) if tops is None else tops[:, 1] - tops[:, 0] > _SCORE_FAR
+            if (is_sure & (own[name] != array)).any():
+                return False
+    return True
 
 
 def _numbers_agree(own: Array, theirs: Array) -> bool:

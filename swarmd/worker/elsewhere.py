@@ -43,7 +43,7 @@ from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, read_answer
 from swarmd.worker.outbox import EACH_MAX, KEEP_MAX_NS, SAFE_MAX, SAFE_MAX_BYTES
 from swarmd.worker.residency import Residency, Resident
 from swarmd.worker.words import Borrowed
-from swarmd_models.service import DETECT, Tensors
+from swarmd_models.service import DETECT, SERIES, Tensors
 
 if TYPE_CHECKING:
     from swarmd.worker.lane import Fetcher, Shelf
@@ -157,7 +157,7 @@ def errand_of(
         return Errand(digest, METADATA, lane, None, call.body, 1, default_ms, able)
     json_bytes = json_length(call)
     units, timeout_us = peek(call.body, json_bytes)
-    units = 1 if lane == DETECT else units
+    units = 1 if lane in (DETECT, SERIES) else units
     if units > UNITS_MAX:
         raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
     left_ms = min(TIMEOUT_MAX_MS, timeout_us // 1000) or default_ms

@@ -18,9 +18,9 @@ from swarmd.worker.elsewhere import Elsewhere, Errand, Found, Own, errand_of, js
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.lent import INFER
 from swarmd.worker.oip import OipError, read_question, write_answer
-from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
+from swarmd.worker.residency import NotResidentError, Residency, Resident, lane_of
 from swarmd.worker.words import Lenders
-from swarmd_models.service import DETECT, GRAPH, Tensors
+from swarmd_models.service import Tensors
 from swarmd_protocols.offload.stealing import Lease, Pool
 
 _HERE = ""
@@ -94,7 +94,7 @@ class Fleet:
 
     async def handle(self, call: Call, name: str, version: str, deadline_ms: int) -> Answer:
         """Answer a program whose request is a job of a batch; raises `OipError`."""
-        lane = DETECT if name.endswith(SUFFIX) else GRAPH
+        lane = lane_of(name)
         resident = self._resident(name, version)
         digest = version if resident is None else resident.digest
         if len(digest) != _DIGEST_CHARS:

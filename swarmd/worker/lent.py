@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from swarmd.worker.oip import OipError
-from swarmd_models.service import DETECT, GRAPH, TEXT
+from swarmd_models.service import DETECT, GRAPH, SERIES, TEXT
 
 METADATA, INFER, FETCH, HANDED = 0, 1, 2, 3
 """What is asked; the last two are inferences whose input lies with the borrower, or with another lender."""
@@ -42,7 +42,7 @@ LANE_MAX_BYTES = 64 << 20
 _ALL_JSON = 0xFFFFFFFF
 _LEFT = 0xFFFFFFFE
 """In place of a length: the answer has been left with the borrower's worker."""
-_LANES = (GRAPH, DETECT, TEXT)
+_LANES = (GRAPH, DETECT, TEXT, SERIES)
 _REQUEST = struct.Struct("<BBI")
 REQUEST_HEAD_BYTES = _REQUEST.size
 _KEPT = 0xFFFFFFFD

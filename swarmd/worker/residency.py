@@ -8,15 +8,15 @@ been answered, so a release in rollout leaves no second without service and mixe
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from swarmd_models.service import DETECT, GRAPH, TEXT, Service
+from swarmd_models.service import DETECT, GRAPH, SERIES, TEXT, Service
 
 VERSIONS_MAX = 2
 """Of one name: the one that a release brings and the one that it replaces."""
 NAMES_MAX = 16
 """Bundles of different names at once: each holds its weights in memory."""
-SUFFIX, TEXT_SUFFIX = ".detect", ".text"
-"""Behind a bundle's name: the lane that takes pictures, and that of a language model which takes texts."""
-SUFFIXES = {DETECT: SUFFIX, TEXT: TEXT_SUFFIX}
+SUFFIX, TEXT_SUFFIX, SERIES_SUFFIX = ".detect", ".text", ".series"
+"""Behind a bundle's name: the lane for pictures, that of a language model for texts, and that for samples."""
+SUFFIXES = {DETECT: SUFFIX, TEXT: TEXT_SUFFIX, SERIES: SERIES_SUFFIX}
 """By lane; the graph's has none."""
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from swarmd_models.association import Box
-from swarmd_models.bundle import TrackRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.geo.geolocate import Intrinsics, enu_to_pixel, offset, ray_to_ground
 from swarmd_models.geo.poses import make_pose
 from swarmd_models.tracker import Tracker

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from swarmd_models.association import Box, iou, match
 from swarmd_models.backends.base import TensorSpec
-from swarmd_models.bundle import InputRule, TrackRule
+from swarmd_models.bundle import InputRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.geo.geolocate import Intrinsics, ground_to_pixel, pixel_to_ground
 from swarmd_models.geo.place import inverse
 from swarmd_models.geo.poses import make_pose

@@ -9,7 +9,7 @@ import pytest
 from swarmd.api.histogram import Histogram
 from swarmd.brain.track_feed import TrackFeed
 from swarmd.eye.ipc import FrameDone
-from swarmd_models.bundle import TrackRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import make_pose

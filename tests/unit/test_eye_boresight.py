@@ -8,7 +8,7 @@ import pytest
 
 from swarmd.cli.detect import _boresight
 from swarmd.errors import EyeError
-from swarmd_models.bundle import TrackRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.geo.geolocate import (
     Intrinsics,

@@ -9,7 +9,8 @@ import pytest
 from swarmd.config.loading import load
 from swarmd.errors import ConfigError
 from swarmd_models import tracker as tracker_module
-from swarmd_models.bundle import TrackRule, at_rate, load_bundle
+from swarmd_models.bundle import at_rate, load_bundle
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.evaluate import nominal_pixel_m
 from swarmd_models.geo.sightings import SightingFilter

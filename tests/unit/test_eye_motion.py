@@ -6,7 +6,7 @@ import random
 import pytest
 
 from swarmd_models.association import Box
-from swarmd_models.bundle import TrackRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.motion import Motion, sway
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import TrackEvent

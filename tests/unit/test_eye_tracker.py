@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from swarmd_models.association import centre_distance, common_shift
-from swarmd_models.bundle import TrackRule
+from swarmd_models.bundle_rules import TrackRule
 from swarmd_models.geo.geolocate import GroundFix, Intrinsics, enu_m, enu_to_pixel, is_usable, offset, ray_to_ground
 from swarmd_models.geo.poses import make_pose
 from swarmd_models.tracker import MAX_TRACKS, Tracker

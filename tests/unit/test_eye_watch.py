@@ -15,7 +15,8 @@ import pytest
 
 from swarmd.eye.ipc import SwapDone
 from swarmd.eye.swap import Swapper
-from swarmd_models.bundle import Reference, load_bundle
+from swarmd_models.bundle import load_bundle
+from swarmd_models.bundle_rules import Reference
 from swarmd_models.errors import SourceError
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.frame_ring import INTERVAL_NS, FrameRing, export_coco, without_private_parts
