@@ -170,7 +170,7 @@ class Bundle:
     """Thresholds over the rate of false alarms, where they were measured."""
     text: TextRule = field(default_factory=TextRule)
     series: SeriesRule = field(default_factory=SeriesRule)
-    ensemble: EnsembleRule | None = None
+    ensemble: "EnsembleRule[Bundle] | None" = None
     toml_path: Path | None = None
     """The description; None: a bare model."""
     labels_path: Path | None = None

@@ -26,36 +26,74 @@ when = []                            # nothing: it is `other`; every ensemble ha
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.series_rule import CLASSIFY
+from swarmd_models.series_rule import CLASSIFY, SeriesRule
 from swarmd_models.toml_reader import TomlReader
-
-if TYPE_CHECKING:
-    from swarmd_models.bundle import Bundle
 
 EXPERTS_MAX = 16
 """Each holds its weights in memory."""
 LANES = ("series", "detect")
 
 
+class Member(Protocol):
+    """What an ensemble has to know of a bundle in it (`bundle.Bundle`)."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def decoder(self) -> str:
+        """How its outputs are read."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What it says."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Its version."""
+        ...
+
+    @property
+    def series(self) -> SeriesRule:
+        """How it judges series."""
+        ...
+
+    @property
+    def toml_path(self) -> Path | None:
+        """Its description."""
+        ...
+
+    def files(self) -> tuple[Path, ...]:
+        """Every file that it names."""
+        ...
+
+
+AnyBundle = TypeVar("AnyBundle", bound=Member)
+
+
 @dataclass(frozen=True, slots=True)
-class Expert:
+class Expert(Generic[AnyBundle]):
     """One of those that are chosen from."""
 
-    bundle: "Bundle"
+    bundle: AnyBundle
     when: tuple[str, ...]
     """Labels of the router; none: it answers where no other does."""
 
 
 @dataclass(frozen=True, slots=True)
-class EnsembleRule:
+class EnsembleRule(Generic[AnyBundle]):
     """Who chooses, and from whom."""
 
     lane: str
-    router: "Bundle"
-    experts: tuple[Expert, ...]
+    router: AnyBundle
+    experts: tuple[Expert[AnyBundle], ...]
     least: float
 
     def place_of(self, label: str, score: float) -> int:
@@ -75,8 +113,8 @@ class EnsembleRule:
 
 
 def read_ensemble(
-    table: TomlReader, path: Path, labels: tuple[str, ...], load: Callable[[Path], "Bundle"]
-) -> EnsembleRule | None:
+    table: TomlReader, path: Path, labels: tuple[str, ...], load: Callable[[Path], AnyBundle]
+) -> EnsembleRule[AnyBundle] | None:
     """The table `[ensemble]`; None where it does not hold, which is told as problems.
 
     Args:
@@ -103,7 +141,7 @@ def read_ensemble(
     return rule
 
 
-def _problems(rule: EnsembleRule, labels: tuple[str, ...]) -> list[str]:
+def _problems(rule: EnsembleRule[AnyBundle], labels: tuple[str, ...]) -> list[str]:
     found = []
     said = [label for one in rule.experts for label in one.when]
     if sum(not one.when for one in rule.experts) != 1:
@@ -130,7 +168,9 @@ def _problems(rule: EnsembleRule, labels: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _member(table: TomlReader, path: Path, name: str, digest: str, load: Callable[[Path], "Bundle"]) -> "Bundle | None":
+def _member(
+    table: TomlReader, path: Path, name: str, digest: str, load: Callable[[Path], AnyBundle]
+) -> AnyBundle | None:
     if not name or not digest:
         return None
     folder = path.parent.resolve()
