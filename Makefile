@@ -152,7 +152,7 @@ bench-hostile: setup  ## what one hostile member, accuser, stranger or client ca
 bench-inference: setup  ## the inference API beside a bare loop of the same runtime
 	$(PY) -m tests.bench.bench_inference $(ARGS)
 
-bench-offload: setup  ## borrowed inference over an emulated radio: weak borrowers, dying and lying lenders (ARGS="--only kill"); needs root and ../shared/lab
+bench-offload: setup  ## borrowed inference over an emulated radio: weak borrowers, dying and lying lenders (root, ../shared/lab; ARGS="--only kill"); its API beside Triton, KServe, MLServer, Ray Serve ("--only servers", 2 GB)
 	$(PY) -m tests.bench.bench_offload $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
@@ -194,6 +194,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
 	uv pip compile requirements/tritonclient.in $(UV) -o requirements/tritonclient.lock
+	for one in client kserve mlserver pytriton ray; do uv pip compile requirements/servers/$$one.in $(UV) -o requirements/servers/$$one.lock; done
 	uv pip compile requirements/ros2.in $(UV) -o requirements/ros2.lock
 	uv pip compile requirements/coverage.in -c requirements/all.lock $(UV) -o requirements/coverage.lock
 	uv pip compile requirements/docs.in -c requirements/all.lock $(UV) -o requirements/docs.lock

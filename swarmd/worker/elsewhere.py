@@ -5,12 +5,10 @@ Small ones go through the brains whole; what is larger lies on the worker's shel
 An answer that is not what its lender's brain has signed counts against the lender, and the next is asked.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from swarmd.worker.batcher import Batcher
@@ -274,7 +272,9 @@ class Elsewhere:
             return await self._ask(question, data, None, own, is_sound)
         if not shelf.is_open:
             raise OipError(503, "lending.tensors does not listen just now: another program has its port")
-        digest = await asyncio.to_thread(lambda: sha256(body).digest())
+        from swarmd.worker.lane import hashed
+
+        digest = await hashed(body)
         with shelf.lay_out(body, digest) as place:
             data = pack_place(question.lane, question.json_bytes, place, question.keep_key)
             told = replace(place, token_at=TOKEN_AT + len(question.keep_key))

@@ -195,7 +195,7 @@ class Shelf:
 
     async def keep(self, place: Place, answer: bytes) -> bytes:
         """Leave an answer of this device's own; its SHA-256."""
-        digest = await asyncio.to_thread(_sha256, answer)
+        digest = await hashed(answer)
         if (laid := self._laid.get(place.token)) is not None:
             laid.answers[_OWN] = _Answer((b"", digest), len(answer), bytearray(answer))
         return digest
@@ -213,7 +213,7 @@ class Shelf:
             until_ns: The request's deadline, monotonic.
             took_us: What the answer took.
         """
-        digest = await asyncio.to_thread(_sha256, body)
+        digest = await hashed(body)
         if not (self._laid or self.outbox.held_bytes):
             self._floor_bytes = _resident_bytes()
         if not self.is_open or not self.outbox.keep(borrower, key, body, until_ns, time.monotonic_ns()):
@@ -229,7 +229,7 @@ class Shelf:
         for answer in laid.answers.values():
             if answer.where[1] == digest and answer.size_bytes == size_bytes == len(answer.data):
                 data = bytes(answer.data)
-                if await asyncio.to_thread(_sha256, data) == digest:
+                if await hashed(data) == digest:
                     return data
         laid.answers.clear()
         return None
@@ -440,7 +440,7 @@ class Visit:
             if len(word) != _HEAD.size + want:
                 raise OtherBytesError(503, "the borrower's tensors are not what it said")
             body += memoryview(word)[_HEAD.size :]
-        if await asyncio.to_thread(_sha256, body) != place.sha256:
+        if await hashed(body) != place.sha256:
             raise OtherBytesError(503, "the borrower's tensors are not what it said")
         return body
 
@@ -448,7 +448,7 @@ class Visit:
         """Leave an answer; its SHA-256. Raises `OipError` (413, 503)."""
         if len(answer) > self._max_bytes:
             raise OipError(413, f"the answer has {len(answer)} bytes; at most {self._max_bytes} go to another device")
-        place, digest = self._place, await asyncio.to_thread(_sha256, answer)
+        place, digest = self._place, await hashed(answer)
         said = taken = 0
         while taken < len(answer):
             while said < len(answer) and said - taken < WINDOW * CHUNK_BYTES:
@@ -488,8 +488,10 @@ def _bound(sock: zmq.asyncio.Socket) -> None:
     sock.setsockopt(zmq.LINGER, 0)
 
 
-def _sha256(data: bytes | bytearray) -> bytes:
-    return sha256(data).digest()
+async def hashed(data: bytes | bytearray) -> bytes:
+    """SHA-256; of more than a chunk in a thread: up to that it takes less time than to go there and back."""
+    digest = sha256(data) if len(data) <= CHUNK_BYTES else await asyncio.to_thread(sha256, data)
+    return digest.digest()
 
 
 def _resident_bytes() -> int:

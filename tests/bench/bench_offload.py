@@ -3,8 +3,9 @@
 python -m tests.bench.bench_offload [--only weak kill …] [--loss 2 10] [--lies nan …]
 
 Three devices at 10 Mbit/s, 10 ms a way and so much loss towards each: two lenders of small-320 and a borrower. One JSON
-row a case. Needs root and the lab beside the checkout (../shared/lab/netlab). On a machine that does other work judge
-counts, bytes and ratios within a row, not times.
+row a case. Needs root and the lab beside the checkout (../shared/lab/netlab), but for `servers`: our inference API
+beside four others (`bench_servers.py`). On a machine that does other work judge counts, bytes and ratios within a row,
+not times.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import numpy as np
 from swarmd.demo.offload import VIEWS, Flight, OffloadOptions
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from tests.bench import bench_servers
 from tests.support.bundles import unhurried
 from tests.support.daemons import wait_for
 from tests.support.exclusive import own_name
@@ -427,6 +429,8 @@ def peak_mb(pid: int) -> int:
     return round(int(rows["VmHWM"].split()[0]) / 1024)
 
 
+SERVERS = "servers"
+"""The case that needs no radio."""
 CASES: dict[str, Callable[[int], Iterator[dict[str, Any]]]] = {
     "weak": weak, "kill": kill, "hostile": hostile, "release": release, "flood": flood,
     "text": text,
@@ -436,11 +440,16 @@ CASES: dict[str, Callable[[int], Iterator[dict[str, Any]]]] = {
 def main() -> int:
     """Print a row a case."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=sorted(CASES))
+    names = [*sorted(CASES), SERVERS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--loss", nargs="+", type=int, default=[2, 10])
     parser.add_argument("--lies", nargs="+", choices=HOW, default=list(HOW))
     args = parser.parse_args()
-    if os.geteuid() != 0 or not NETLAB.exists():
+    if SERVERS in args.only:
+        for row in bench_servers.rows(bench_servers.options().parse_args([])):
+            print(json.dumps({"case": SERVERS, **row}), flush=True)
+    args.only = [name for name in args.only if name != SERVERS]
+    if args.only and (os.geteuid() != 0 or not NETLAB.exists()):
         print("bench_offload needs root and ../shared/lab/netlab beside the checkout", file=sys.stderr)
         return 2
     for name in args.only:

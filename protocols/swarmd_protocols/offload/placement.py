@@ -115,6 +115,8 @@ class Times:
         self._mean_ns = 0.0
         self._at_ns = 0
         self._samples: list[int] = []
+        self._best_ns = 0
+        """The least of them: looked at for each lender of each request, and changed by an answer alone."""
 
     def note(self, took_ns: int, now_ns: int, *, is_answer: bool = True) -> None:
         """An answer, or a wait that was given up."""
@@ -126,6 +128,7 @@ class Times:
         self._at_ns = now_ns
         if is_answer:
             self._samples = [*self._samples, took_ns][-_SAMPLES:]
+            self._best_ns = min(self._samples)
 
     def mean_ns(self, stated_ns: int, now_ns: int) -> float:
         """Of a request; `stated_ns`, the lender's own word, until there is a measure.
@@ -135,7 +138,7 @@ class Times:
         """
         if not self._mean_ns:
             return float(stated_ns)
-        best_ns = min(self._mean_ns, max(stated_ns, min(self._samples, default=0)))
+        best_ns = min(self._mean_ns, max(stated_ns, self._best_ns))
         share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
         return self._mean_ns + (best_ns - self._mean_ns) * share
 
