@@ -5,11 +5,14 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swarmd.cli import neighbour_desk
 from swarmd.cli.common import plain, print_json, print_table
 from swarmd.cli.desk import add_passphrase, passphrases
+
+if TYPE_CHECKING:
+    from swarmd.federation.rows import ObjectQuery
 
 _LIMIT_MAX = 1_000_000
 """Objects of one answer at most."""
@@ -35,7 +38,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     objects.add_argument("--since", default="", metavar="TIME", help="seen within this: 90s, 30m, 12h, 1d, 2w")
     objects.add_argument("--tier", default="", choices=["confirmed", "reviewed"], help="of this tier alone")
     objects.add_argument("--limit", type=int, default=10_000, metavar="N", help="at most (default: %(default)s)")
-    objects.add_argument("--history", type=Path, metavar="FOLDER", help="ask what was exported there instead")
+    objects.add_argument("--history", metavar="PLACE", help="ask what was exported to this folder or s3:// address")
     objects.add_argument(
         "--live", action="store_true", help="ask the gateways themselves, over Zenoh; who does not answer is stale"
     )
@@ -109,10 +112,8 @@ def _ask(args: argparse.Namespace) -> int:
     try:
         answer = store.objects(query, now_ms, round(config.stale_s * 1000))
         if args.fleet_verb == "objects" and args.history is not None:
-            from swarmd.federation.asking import ask
-
             names = {site.key: site.swarm for site in answer.sites}
-            rows = ask(args.history, query, tuple(names))
+            rows = _past(args.history, query, tuple(names))
             told = tuple({**row, "name": names[row["swarm"]]} for row in rows)
             answer = msgspec.structs.replace(answer, objects=told, is_cut=len(rows) == query.limit)
         if args.fleet_verb == "objects" and args.live:
@@ -145,6 +146,13 @@ def _ask(args: argparse.Namespace) -> int:
     if answer.is_cut:
         print(f"there are more than {args.limit}; --limit N shows more", file=sys.stderr)
     return 0
+
+
+def _past(place: str, query: "ObjectQuery", keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    from swarmd.federation.asking import ask
+    from swarmd.federation.stored import ask_stored, is_address, stored
+
+    return ask_stored(stored(place), query, keys) if is_address(place) else ask(Path(place), query, keys)
 
 
 def _object_row(row: dict[str, Any], now_ms: int) -> tuple[object, ...]:

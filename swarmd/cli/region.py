@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         router.add_argument(f"--{name}-file", default="", metavar="FILE", help="PEM, for zenohs://")
     for one in (init, show, pin, run_, send, export):
         one.add_argument("folder", type=Path, metavar="DIR", help="the region's folder")
-    export.add_argument("to", type=Path, metavar="FOLDER", help="where the partitions lie")
+    export.add_argument("to", metavar="PLACE", help="where the partitions lie: a folder, or an s3:// address")
     pin.add_argument("name", metavar="NAME", help="what the swarm is called here")
     root = pin.add_mutually_exclusive_group(required=True)
     root.add_argument("--root", type=Path, metavar="FILE", help="the first root of its fleet: FLEET/roots/0001.root")
@@ -213,11 +214,13 @@ def _export(args: argparse.Namespace) -> int:
     from swarmd.federation.history import export
     from swarmd.federation.settings import read_config
     from swarmd.federation.store import FILE_NAME, Store
+    from swarmd.federation.stored import is_address, stored, write_stored
 
     read_config(args.folder)
     store = Store(args.folder / FILE_NAME)
     try:
-        print(f"{export(store, args.to)} words are in {args.to}")
+        write = partial(write_stored, stored(args.to)) if is_address(args.to) else None
+        print(f"{export(store, Path(args.to), write)} words are in {args.to.partition('?')[0]}")
     finally:
         store.close()
     return 0

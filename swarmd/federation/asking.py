@@ -7,12 +7,13 @@ disk beyond; pyarrow (extra `parquet`) elsewhere, in memory. Both give the same 
 
 import glob
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from swarmd.errors import DaemonError
+from swarmd.federation.history import arrow_of, dataset_of, files_of, wanted_of
 from swarmd.federation.history import ask as ask_arrow
-from swarmd.federation.history import files_of
 from swarmd.federation.rows import ObjectQuery
 
 MEMORY = "512MB"
@@ -88,3 +89,37 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     except duckdb.Error as error:
         raise DaemonError(f"{folder}: {str(error).splitlines()[0]}") from error
+
+
+def question(files: Sequence[str], system: Any, base: str, name: str, query: ObjectQuery) -> list[dict[str, Any]]:
+    """As `ask_duckdb`, of files that pyarrow reads: what a question allows, and the columns, are chosen there.
+
+    Args:
+        files: At least one.
+        system: pyarrow's `FileSystem`.
+        base: The folder of the partitions.
+        name: Of the place, for people.
+        query: What is asked.
+
+    Raises:
+        DaemonError: An engine is missing, or a file is damaged.
+    """
+    duckdb, arrow = import_duckdb(), arrow_of()
+    text = (
+        "SELECT * FROM words "
+        "QUALIFY row_number() OVER (PARTITION BY swarm, object ORDER BY stamp DESC, digest DESC) = 1 "
+        "ORDER BY last_ms DESC, swarm, object LIMIT ?"
+    )
+    settings = {"memory_limit": MEMORY, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    try:
+        reader = dataset_of(files, system, base).scanner(filter=wanted_of(query)).to_reader()
+        with (
+            tempfile.TemporaryDirectory(prefix="swarmd-history-") as spill,
+            duckdb.connect(":memory:", config={**settings, "temp_directory": spill}) as engine,
+        ):
+            engine.register("words", reader)
+            found = engine.execute(text, [query.limit])
+            names = [column[0] for column in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    except (duckdb.Error, arrow.ArrowException, OSError) as error:
+        raise DaemonError(f"{name}: {str(error).splitlines()[0]}") from error

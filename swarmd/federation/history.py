@@ -10,9 +10,9 @@ the extra `parquet`.
 
 import datetime
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from swarmd.errors import DaemonError
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
@@ -21,11 +21,18 @@ from swarmd.federation.store import Store
 EXPORT_ROWS = 50_000
 """Words of one turn, some 40 MB in memory."""
 _DAY_MS = 86_400_000
+Write: TypeAlias = Callable[[Sequence[Mapping[str, Any]], int], None]
+"""(words, number of the first)."""
 _PARTITIONS = ("swarm", "day")
 _TYPES = {"TEXT": "string", "INTEGER": "int64", "REAL": "float64"}
 
 
-def _arrow() -> Any:
+def arrow_of() -> Any:
+    """The library.
+
+    Raises:
+        DaemonError: It is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.dataset
@@ -35,15 +42,24 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def export(store: Store, folder: Path) -> int:
+def export(store: Store, folder: Path, write: Write | None = None) -> int:
     """Write down what the region has heard since the last export; returns how many words.
+
+    Args:
+        store: The region's.
+        folder: Where to.
+        write: Takes words and the number of the first, and is done when they are durable; None: into the folder.
 
     Raises:
         DaemonError: pyarrow is missing, or the folder cannot be written.
     """
     count = 0
     while rows := store.history(EXPORT_ROWS):
-        write_words(folder, [row for _, row in rows], rows[0][0])
+        said = [row for _, row in rows]
+        if write is None:
+            write_words(folder, said, rows[0][0])
+        else:
+            write(said, rows[0][0])
         store.forget_history(rows[-1][0])
         count += len(rows)
     return count
@@ -60,7 +76,27 @@ def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int) ->
     Raises:
         DaemonError: pyarrow is missing, or the folder cannot be written.
     """
-    arrow = _arrow()
+    for (swarm, day), table in tables_of(rows):
+        place = folder / "objects" / f"swarm={swarm}" / f"day={day}"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            path = place / f"{number:012}.parquet"
+            arrow_of().parquet.write_table(table, path.with_suffix(".new"), compression="zstd")
+            os.replace(path.with_suffix(".new"), path)
+        except OSError as error:
+            raise DaemonError(f"{place} cannot be written: {error.strerror or error}") from error
+
+
+def tables_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[str, str], Any]]:
+    """((swarm, day), pyarrow's table) of each partition that words belong to.
+
+    Args:
+        rows: With the names of `OBJECT_COLUMNS`.
+
+    Raises:
+        DaemonError: pyarrow is missing.
+    """
+    arrow = arrow_of()
     columns = [name for name, _ in OBJECT_COLUMNS if name not in _PARTITIONS]
     schema = arrow.schema(
         [(name, getattr(arrow, _TYPES[kind])()) for name, kind in OBJECT_COLUMNS if name not in _PARTITIONS]
@@ -68,16 +104,10 @@ def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int) ->
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         parts.setdefault((row["swarm"], day_of(row["last_ms"])), []).append(row)
-    for (swarm, day), held in parts.items():
-        place = folder / "objects" / f"swarm={swarm}" / f"day={day}"
-        table = arrow.Table.from_pylist([{name: row[name] for name in columns} for row in held], schema=schema)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            path = place / f"{number:012}.parquet"
-            arrow.parquet.write_table(table, path.with_suffix(".new"), compression="zstd")
-            os.replace(path.with_suffix(".new"), path)
-        except OSError as error:
-            raise DaemonError(f"{place} cannot be written: {error.strerror or error}") from error
+    return [
+        (part, arrow.Table.from_pylist([{name: row[name] for name in columns} for row in held], schema=schema))
+        for part, held in parts.items()
+    ]
 
 
 def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -91,14 +121,30 @@ def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[di
     Raises:
         DaemonError: pyarrow is missing, nothing was exported there, or a file is damaged.
     """
-    arrow = _arrow()
     files = files_of(folder, query, keys)
-    if not files:
-        return []
+    return ask_files(files, None, str(folder / "objects"), str(folder), query) if files else []
+
+
+def dataset_of(files: Sequence[str], system: Any, base: str) -> Any:
+    """pyarrow's dataset of files, with the columns `swarm` and `day` of their folders' names.
+
+    Args:
+        files: At least one.
+        system: pyarrow's `FileSystem`; None: this machine's.
+        base: The folder of the partitions.
+    """
+    arrow = arrow_of()
     flavour = arrow.dataset.partitioning(
         arrow.schema([("swarm", arrow.string()), ("day", arrow.string())]), flavor="hive"
     )
-    field = arrow.dataset.field
+    return arrow.dataset.dataset(
+        list(files), filesystem=system, format="parquet", partitioning=flavour, partition_base_dir=base
+    )
+
+
+def wanted_of(query: ObjectQuery) -> Any:
+    """What a question allows, as pyarrow's expression."""
+    field = arrow_of().dataset.field
     wanted = (field("tier") != "candidate") & (field("review") != "rejected")
     if query.label:
         wanted &= field("label") == query.label
@@ -108,18 +154,33 @@ def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[di
         wanted &= field("last_ms") >= query.since_ms
     if query.until_ms:
         wanted &= field("last_ms") < query.until_ms
+    return wanted
+
+
+def ask_files(files: Sequence[str], system: Any, base: str, name: str, query: ObjectQuery) -> list[dict[str, Any]]:
+    """As `ask`, of these files.
+
+    Args:
+        files: At least one.
+        system: pyarrow's `FileSystem`; None: this machine's.
+        base: The folder of the partitions.
+        name: Of the place, for people.
+        query: What is asked.
+
+    Raises:
+        DaemonError: pyarrow is missing, or a file is damaged.
+    """
+    arrow = arrow_of()
     best: dict[tuple[str, str], dict[str, Any]] = {}
-    base = str(folder / "objects")
     try:
-        found = arrow.dataset.dataset(files, format="parquet", partitioning=flavour, partition_base_dir=base)
-        for batch in found.to_batches(filter=wanted):
+        for batch in dataset_of(files, system, base).to_batches(filter=wanted_of(query)):
             for row in batch.to_pylist():
                 key = (row["swarm"], row["object"])
                 held = best.get(key)
                 if held is None or (held["stamp"], held["digest"]) < (row["stamp"], row["digest"]):
                     best[key] = row
     except (arrow.ArrowException, OSError) as error:
-        raise DaemonError(f"{folder}: {str(error).splitlines()[0]}") from error
+        raise DaemonError(f"{name}: {str(error).splitlines()[0]}") from error
     rows = sorted(best.values(), key=lambda row: (-row["last_ms"], row["swarm"], row["object"]))
     return rows[: query.limit]
 

@@ -14,6 +14,7 @@ sighting on. Other load makes caches colder and CPU figures larger: `load` says 
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -36,6 +37,7 @@ from tests.bench.bench_federation import Process, free_port, start_pipe
 WAIT_S = 420.0
 """Seconds until a step must be over: a hundred daemons that start on two busy cores."""
 APART_M = 40.0
+_PR_SET_PDEATHSIG = 1
 _WORDS = ("-m", "swarmd")
 
 
@@ -105,7 +107,9 @@ class Swarm:
             status = 1
             try:
                 os.setsid()
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Whatever becomes of the bench.
                 null = os.open(os.devnull, os.O_RDWR)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 for stream in (0, 1, 2):
                     os.dup2(null, stream)
                 from swarmd.cli.main import main as swarmd
@@ -232,6 +236,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     folder = Path(tempfile.mkdtemp(prefix="swarmd-gw-"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         figures = {**vars(args), **measure(args, folder), "load": round(os.getloadavg()[0], 1)}
     finally:

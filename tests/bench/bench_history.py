@@ -2,6 +2,11 @@
 
     python -m tests.bench.bench_history                       # 10 swarms, 30 days, 1,000 words a swarm and day
     python -m tests.bench.bench_history --files-a-day 24      # the same words, exported each hour
+    python -m tests.bench.bench_history --store 's3://past?endpoint_override=127.0.0.1:9000&scheme=http'
+    python -m tests.bench.bench_history --ray 2               # a sweep of all swarms by Ray's tasks, one swarm each
+
+With `--store` the same month also goes into an object store and is asked there; a bucket and credentials
+(AWS_ACCESS_KEY_ID and so on) are for whoever runs this to have.
 
 Words are as the region writes them: of each object some words, ids and evidence random (they do not compress), places
 of one site, labels of a few kinds. Each question runs in a process of its own, for its memory. One JSON object.
@@ -19,10 +24,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from swarmd.federation.asking import ask_duckdb, files_of
+from swarmd.federation.asking import ask_duckdb
 from swarmd.federation.history import ask as ask_arrow
-from swarmd.federation.history import write_words
+from swarmd.federation.history import files_of, write_words
 from swarmd.federation.rows import ObjectQuery
+from swarmd.federation.stored import ask_stored, stored, stored_files, write_stored
 
 BEGIN_MS = 1_793_491_200_000
 """2026-11-01, UTC."""
@@ -104,6 +110,52 @@ def one_question(folder: Path, engine: str, name: str) -> dict[str, float]:
     }
 
 
+def in_store(address: str, swarms: int, days: int, count: int) -> dict[str, Any]:
+    """The month in an object store: writing, and each question once in this process."""
+    place, rng, wall_s = stored(address), random.Random(7), 0.0
+    for at in range(swarms):
+        for day in range(days):
+            said = words(rng, f"{at:032x}", day, count)
+            began = time.perf_counter()
+            write_stored(place, said, 0)
+            wall_s += time.perf_counter() - began
+    found: dict[str, Any] = {"write_ms_a_file": round(1e3 * wall_s / (swarms * days), 1)}
+    for name, (query, only) in QUESTIONS.items():
+        keys = tuple(f"{at:032x}" for at in range(only))
+        cpu_s, began = time.process_time(), time.perf_counter()
+        rows = ask_stored(place, query, keys)
+        found[name] = {
+            "wall_s": round(time.perf_counter() - began, 2),
+            "cpu_s": round(time.process_time() - cpu_s, 2),
+            "files": len(stored_files(place, query, keys)),
+            "rows": len(rows),
+        }
+    return found
+
+
+def by_ray(folder: Path, swarms: int, workers: int) -> dict[str, Any]:
+    """All of the month, one task a swarm: how many objects of a label each has, and what it took."""
+    import ray
+
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+
+    def one(key: str) -> tuple[str, int]:
+        return key, len(ask_duckdb(folder, ObjectQuery(label="hot-spot", limit=1_000_000), (key,)))
+
+    task = ray.remote(one)
+    keys = [f"{at:032x}" for at in range(swarms)]
+    ray.get([task.remote(key) for key in keys[:workers]])  # Workers that are up and have loaded the engine.
+    began = time.perf_counter()
+    found = dict(ray.get([task.remote(key) for key in keys]))
+    took_s = time.perf_counter() - began
+    ray.shutdown()
+    began = time.perf_counter()
+    alone = {key: len(ask_duckdb(folder, ObjectQuery(label="hot-spot", limit=1_000_000), (key,))) for key in keys}
+    assert alone == found
+    return {"tasks": len(keys), "rows": sum(found.values()), "wall_s": round(took_s, 2),
+            "one_process_s": round(time.perf_counter() - began, 2)}  # fmt: skip
+
+
 def choosing(folder: Path) -> dict[str, float]:
     """What it costs to choose the files of one day, and of all, where many days are kept."""
     for swarm in range(SPARSE_SWARMS):
@@ -126,6 +178,8 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--words", type=int, default=1_000, help="a swarm and day")
     parser.add_argument("--files-a-day", type=int, default=1)
+    parser.add_argument("--store", default="", metavar="ADDRESS", help="an object store to ask too")
+    parser.add_argument("--ray", type=int, default=0, metavar="N", help="a sweep by so many workers of Ray")
     parser.add_argument("--ask", nargs=3, metavar=("FOLDER", "ENGINE", "NAME"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.ask:
@@ -141,8 +195,13 @@ def main() -> None:
                 done = subprocess.run([sys.executable, *words_], capture_output=True, text=True, check=True)
                 asked.setdefault(name, {})[engine] = json.loads(done.stdout)
         chosen = choosing(Path(text) / "sparse")
+        more = {"ray_sweep": by_ray(folder, args.swarms, args.ray)} if args.ray else {}
+    if args.store:
+        more["stored"] = in_store(args.store, args.swarms, args.days, args.words)
     load = round(os.getloadavg()[0], 1)
-    print(json.dumps({**vars(args), "ask": None, "made": made, "asked": asked, "choosing": chosen, "load": load}))
+    print(
+        json.dumps({**vars(args), "ask": None, "made": made, "asked": asked, "choosing": chosen, **more, "load": load})
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -9,9 +10,10 @@ import pytest
 
 from swarmd.errors import DaemonError
 from swarmd.federation import asking
-from swarmd.federation.asking import ask_duckdb, files_of
-from swarmd.federation.history import ask, day_of, export, write_words
+from swarmd.federation.asking import ask_duckdb
+from swarmd.federation.history import ask, day_of, export, files_of, write_words
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
+from swarmd.federation.stored import ask_stored, stored, stored_files, write_stored
 from tests.support.federation_world import World, make_world
 
 pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra parquet)")
@@ -161,6 +163,58 @@ def test_a_damaged_file_is_named_and_raises_nothing_else(tmp_path: Path, ask_it:
     (place / "000000000001.parquet").write_bytes(b"no Parquet at all")
     with pytest.raises(DaemonError, match=r"000000000001\.parquet"):
         ask_it(tmp_path, ObjectQuery())
+
+
+def test_an_object_store_gives_the_same_rows_as_a_folder(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By pyarrow's own file system of this machine: the same calls as over S3, files whole or not at all apart."""
+    pytest.importorskip("duckdb", reason="duckdb is not installed (extra duckdb)")
+    assert world.store is not None
+    keys = tuple(swarm.pin.key.hex() for swarm in world.swarms)
+    rows = [row for _, row in world.store.history(10_000)]
+    (tmp_path / "bucket").mkdir()
+    place = stored(f"{(tmp_path / 'bucket').as_uri()}/past")
+    assert export(world.store, tmp_path, partial(write_stored, place)) == len(rows)
+    later = [
+        {**row, "stamp": row["stamp"] + 1, "last_ms": row["last_ms"] + 86_400_000, "label": "bird"} for row in rows
+    ]
+    for write in (partial(write_words, tmp_path / "past"), partial(write_stored, place)):
+        write(later, 10_000)
+    write_words(tmp_path / "past", rows, 1)
+    at_ms = rows[0]["last_ms"]
+    queries = (
+        ObjectQuery(),
+        ObjectQuery(label="bird"),
+        ObjectQuery(label="hot-spot", tier="confirmed"),
+        ObjectQuery(since_ms=at_ms + 86_400_000),
+        ObjectQuery(until_ms=at_ms + 1),
+        ObjectQuery(limit=2),
+    )
+    for query in queries:
+        for only in (keys, keys[:1], ()):
+            known = ask(tmp_path / "past", query, only)
+            assert ask_stored(place, query, only) == known
+            with monkeypatch.context() as patch:
+                patch.setattr("swarmd.federation.stored.import_duckdb", lambda: None)
+                assert ask_stored(place, query, only) == known
+    assert len(stored_files(place, ObjectQuery(since_ms=at_ms + 86_400_000), keys[:1])) < len(
+        stored_files(place, ObjectQuery(), keys)
+    )
+    world.close()
+
+
+def test_what_is_wrong_with_an_object_store_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DaemonError, match="write s3://BUCKET/PREFIX"):
+        stored("nothing://known")
+    place = stored(f"{tmp_path.as_uri()}/past")
+    with pytest.raises(DaemonError, match="swarmd region export"):
+        ask_stored(place, ObjectQuery())
+    write_stored(place, [_word("own")], 1)
+    (file,) = (tmp_path / "past").rglob("*.parquet")
+    file.write_bytes(b"no Parquet at all")
+    with pytest.raises(DaemonError, match="past"):
+        ask_stored(place, ObjectQuery())
 
 
 def test_times_that_no_calendar_has_are_asked_for_too(tmp_path: Path) -> None:
