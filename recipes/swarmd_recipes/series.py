@@ -144,7 +144,7 @@ def _classifier(
     say: Callable[[str], None],
     about: str,
 ) -> dict[str, Any]:
-    epochs = 20 if len(teach.x) > 4_000 else 40
+    epochs = 20 if len(teach.x) > 4_000 else 120
     net = taught(teach.x, wanted(teach), len(labels), Lesson(hidden, epochs, seed=SEED, noise=0.3), say)
     logits = said(net, choose.x)
     scores = {

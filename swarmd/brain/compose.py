@@ -296,6 +296,7 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
     settings = config.lending
     if not (settings.lend or settings.borrow):
         return None
+    from swarmd.brain.spending import cost_rule, micro_s
     from swarmd.worker.lent import is_answer
     from swarmd_protocols.offload.lending import LendingConfig
     from swarmd_protocols.offload.offload import Offload, OffloadConfig
@@ -307,6 +308,7 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         settings.max_jobs,
         settings.max_jobs_each,
         input_bytes_max=largest_bytes,
+        price_micro_s=micro_s(settings.price_hour),
         grants=GrantsConfig(tickets_max=4, request_bytes_max=largest_bytes),
     )
     return Offload(
@@ -319,6 +321,7 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
             lend_to=frozenset(settings.lend_to),
             borrow_from=frozenset(settings.borrow_from),
             lending=lending,
+            cost=cost_rule(settings),
         ),
         boot,
         random.Random(random.SystemRandom().getrandbits(64)),
@@ -400,10 +403,14 @@ def join_offload(
     """
     from swarmd.brain.lending import LendingLink
     from swarmd.brain.lending_audit import LendingAudit
+    from swarmd.worker.energy import battery_joules
 
     audit = LendingAudit(state / "lending", name_of, log)
     is_hot = lambda: (temperature_c() or -273.0) > config.lending.temperature_max_c  # noqa: E731
-    link = LendingLink(protocol, driver.command, battery_milli, name_of, members, audit, is_hot)
+    full_j = config.lending.battery_wh * 3600.0 or battery_joules()
+    link = LendingLink(
+        protocol, driver.command, battery_milli, name_of, members, audit, is_hot, lambda: full_j
+    )  # fmt: skip
     driver.on_order(protocol.name, link.carry_out)
     driver.on_lost = link.on_lost
     return link

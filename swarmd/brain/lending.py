@@ -34,6 +34,15 @@ _UNPROVEN = ("indirect", "heard-only")
 """Qualities of links over which a member does not answer what is sent to its address."""
 
 
+def charge_ppb_s(watts: float, battery_j: float | None) -> int:
+    """What a second of inference takes of the charge, billionths; 0: nobody knows, or there is no battery.
+
+    >>> charge_ppb_s(3.0, 50 * 3600.0), charge_ppb_s(3.0, None)
+    (16667, 0)
+    """
+    return 0 if not battery_j or watts <= 0.0 else round(watts / battery_j * 1e9)
+
+
 def _host(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
@@ -50,6 +59,7 @@ class LendingLink:
         members: Callable[[], Iterable[MemberView]] = tuple,
         audit: LendingAudit | None = None,
         is_hot: Callable[[], bool] = lambda: False,
+        battery_j: Callable[[], float | None] = lambda: None,
     ) -> None:
         """Know no worker yet; `bind` gives it one.
 
@@ -61,8 +71,10 @@ class LendingLink:
             members: All of them, with their addresses.
             audit: Where it is written who lent what to whom; None: nowhere.
             is_hot: Whether the device is too hot to lend; asked once a second.
+            battery_j: What the battery holds when it is full, joules; None: nobody knows, or there is none.
         """
         self._is_hot = is_hot
+        self._battery_j = battery_j
         self._is_resting = False
         self._has_told = False
         """Whether the worker was told of a lender."""
@@ -99,8 +111,23 @@ class LendingLink:
             "jobs": self.protocol.jobs,
             "lost": self._lost,
             "hot": self._is_resting,
+            "asks": self._asks(),
             "counts": self.counts(),
         }
+
+    def _asks(self) -> dict[str, dict[str, float]]:
+        """What an hour of inference costs at lenders that ask something: money, and hundredths of their charge."""
+        return {
+            self._name_of(one.node): {
+                "price_hour": round(one.price_micro_s * 3600 / 1e6, 6), "charge_hour": one.charge_ppb_s * 3600 / 1e9,
+            }
+            for one in self.protocol.offers(time.monotonic_ns()) if one.price_micro_s or one.charge_ppb_s
+        }  # fmt: skip
+
+    def prices(self) -> dict[str, float]:
+        """The least and the most that a lender asks for an hour; empty where none asks anything."""
+        asked = [one["price_hour"] for one in self._asks().values() if one["price_hour"]]
+        return {"least": min(asked), "most": max(asked)} if asked else {}
 
     def on_lost(self, address: Address) -> None:
         """A connection to a member was ended by it, or for it: what it works on is asked of others too."""
@@ -144,7 +171,12 @@ class LendingLink:
                     requests.Held(bytes.fromhex(digest), ns, *word.able.get(digest, ("", 0)))
                     for digest, ns in word.held.items()
                 ]  # fmt: skip
-                self._command(NAME, requests.Stock(tuple(held), word.queue_ns, self._battery_milli()))
+                self._command(
+                    NAME,
+                    requests.Stock(
+                        tuple(held), word.queue_ns, self._battery_milli(), charge_ppb_s(word.watts, self._battery_j())
+                    ),
+                )
                 self._tell_lenders()
                 if self._audit is not None and self._audit.is_due:
                     self._audit.write(self.protocol.ledger.take(self._audit.resting()))

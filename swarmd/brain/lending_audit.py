@@ -98,6 +98,8 @@ class LendingAudit:
             row["bundle"] = line.digest.hex()
         if line.size_bytes:
             row["bytes"] = line.size_bytes
+        if line.price_micro:
+            row["price_micro"] = line.price_micro
         if line.proof:
             row["proof"] = line.proof.hex()
         return row

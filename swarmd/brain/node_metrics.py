@@ -76,6 +76,14 @@ def _register_gauges(parts: Parts) -> None:
         "swarmd_inference_measure", "What the inference API measures of itself.", "what",
         lambda: {} if parts.worker is None else parts.worker.gauges,
     )  # fmt: skip
+    metrics.gauges(
+        "swarmd_offload_inference_joules", "Energy of one inference, where the device can measure it.", "model",
+        lambda: {} if parts.worker is None else parts.worker.joules(),
+    )  # fmt: skip
+    metrics.gauges(
+        "swarmd_offload_price", "What lenders ask: the least and the most money for an hour of inference.", "what",
+        lambda: {} if parts.worker is None or parts.worker.lending is None else parts.worker.lending.prices(),
+    )  # fmt: skip
     metrics.gauges("swarmd_members", "Members by state, this node included.", "state", lambda: _members(parts))
     metrics.gauges(
         "swarmd_peer_rtt_seconds",

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,6 +52,22 @@ def able_of(config: Config, entry: str) -> tuple[str, int]:
         if model == entry:
             return ability, round(float(grade) * 1e3)
     return "", 0
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """What an inference takes, as far as the device can measure it."""
+
+    meter: str = ""
+    """What measures, or why nothing does; "": nobody has looked yet."""
+    watts: float = 0.0
+    """Added while an inference runs; 0: not known."""
+    held: dict[str, int] = field(default_factory=dict)
+    """Nanoseconds of one inference, by digest."""
+
+    def joules(self, digest: str) -> float:
+        """Of one inference of a bundle; 0: not known."""
+        return self.watts * self.held.get(digest, 0) / 1e9
 
 
 class WorkerLink:
@@ -95,6 +112,8 @@ class WorkerLink:
         self._newest: dict[str, int] = {}
         self.gauges: dict[str, float] = {}
         """As the last pulse had them."""
+        self.energy = Energy()
+        """Of an inference, by the last pulse."""
         self.address = ""
         self.lane = ""
         """Where lenders fetch what is too large for the brains; "": nowhere."""
@@ -129,7 +148,17 @@ class WorkerLink:
             "problem": self.problem,
             "answered": self.counters().get("answered", 0),
             "judge": self.judge_counts(),
+            "energy": {
+                "meter": self.energy.meter,
+                "watts": round(self.energy.watts, 3) or None,
+                "joules": self.joules(),
+            },
         }
+
+    def joules(self) -> dict[str, float]:
+        """Of one inference, by the newest bundle's name; empty where that is not measured, or not clear yet."""
+        found = {name: self.energy.joules(one["digest"]) for name, one in self.models.items()}
+        return {name: round(joules, 6) for name, joules in found.items() if joules}
 
     def close(self) -> None:
         """Let the gate go; after `run` has ended."""
@@ -175,7 +204,7 @@ class WorkerLink:
             self._ask_for_models()
             raise WorkerError(await self._listen(process))
         finally:
-            self.address, self.lane, self.grpc, self.gauges = "", "", "", {}
+            self.address, self.lane, self.grpc, self.gauges, self.energy = "", "", "", {}, Energy()
             self.models.clear()
             self._names.clear()
             if self.lending is not None:
@@ -226,6 +255,7 @@ class WorkerLink:
                 self._problems[model] = text
             case words.Pulse(_, counters, gauges):
                 self._newest, self.gauges = counters, gauges
+                self.energy = Energy(word.meter, word.watts, word.held)
                 self._ask_for_models()
                 if self.lending is not None:
                     self.lending.take(word)

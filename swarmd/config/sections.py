@@ -23,6 +23,7 @@ from swarmd.config.bridges import (
     RecordConfig,
 )
 from swarmd.config.learning import LearningSection
+from swarmd.config.lending import LendingSection
 from swarmd.config.option import option
 from swarmd.config.privacy import PrivacySection
 
@@ -328,39 +329,6 @@ class InferenceSection:
 
 
 @dataclass(frozen=True, slots=True)
-class LendingSection:
-    """Inference between devices of the swarm: this one's worker for others, theirs for its programs."""
-
-    lend: bool = option(False, "Offer what `inference.models` serves to the other members; needs `inference.listen`.")
-    borrow: bool = option(
-        False,
-        "Programs here may have another member answer, request by request (`Swarmd-Borrow`); needs `inference.listen`.",
-    )
-    tensors: str = option(
-        "",
-        "Address and port, such as `0.0.0.0:7984`, where lenders fetch what is larger than 256 KiB, and of a lender "
-        "the next one what it computed of a model in parts; empty: nothing larger leaves this device.",
-    )
-    plan: str = option(
-        "", "File of plans: which better models are asked where the own one is unsure (`Swarmd-Borrow: unsure`)."
-    )
-    split: str = option(
-        "",
-        "File of models in parts, as `swarmd bundle cut` writes it: parts run here or there (`Swarmd-Borrow: split`).",
-    )
-    lend_to: tuple[str, ...] = option(
-        (), "Names that members were enrolled under: only they may borrow here; empty: every member."
-    )
-    borrow_from: tuple[str, ...] = option(
-        (), "The same of lenders: only they see what programs here let leave this device; empty: every member."
-    )
-    temperature_max_c: float = option(75.0, "Above this temperature of the device nothing is lent.", low=0, high=150)
-    battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
-    max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)
-    max_jobs_each: int = option(4, "Of these, of one borrower.", low=1, high=64)
-
-
-@dataclass(frozen=True, slots=True)
 class JudgeSection:
     """Another judge of this device's candidates, asked by the daemon itself."""
 
@@ -476,7 +444,7 @@ class Config:
     federation: FederationConfig = dataclasses.field(default_factory=FederationConfig)
     http: HttpSection = HttpSection()
     inference: InferenceSection = InferenceSection()
-    lending: LendingSection = LendingSection()
+    lending: LendingSection = dataclasses.field(default_factory=LendingSection)
     learning: LearningSection = dataclasses.field(default_factory=LearningSection)
     judge: JudgeSection = JudgeSection()
     privacy: PrivacySection = dataclasses.field(default_factory=PrivacySection)

@@ -9,6 +9,7 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -22,6 +23,7 @@ from swarmd.eye.link import die_with_parent
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.batcher import Batcher, BatcherConfig
 from swarmd.worker.borrowing import Borrowing
+from swarmd.worker.energy import EnergyWatch, find_meter
 from swarmd.worker.http_server import InferenceServer
 from swarmd.worker.lent import PASSED_ON, pack_complaint
 from swarmd.worker.oip import OipError
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 
 PULSE_S = 1.0
 """Seconds between two pulses."""
+LOOKS = 4
+"""At the power meter between two pulses; a sensor on a bus takes a millisecond."""
 PROBLEM_MAX_CHARS = 2_000
 """Of a sentence about a bundle, which may quote it: the brain ends a worker whose line passes `MAX_LINE_BYTES`."""
 
@@ -87,6 +91,7 @@ class WorkerProcess:
         self._file_problems: list[str] = []
         """What is wrong with files that the configuration names; the rest is served."""
         self._read_files()
+        self._energy = EnergyWatch(*find_meter())
         self._lent: dict[int, asyncio.Task[None]] = {}
         """Jobs of other devices."""
         self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
@@ -176,8 +181,12 @@ class WorkerProcess:
         while True:
             counters = self._api.counts() | {"connections_refused": self._server.refused}
             gauges = self._api.gauges() | {"connections": float(self._server.connections)}
-            self._say(Pulse(self._runner.busy_ns // 1_000_000, counters, gauges, *self._api.stock()))
-            await asyncio.sleep(PULSE_S)
+            watts = self._energy.watts() or 0.0
+            busy_ms = self._runner.busy_ns // 1_000_000
+            self._say(Pulse(busy_ms, counters, gauges, *self._api.stock(), watts, self._energy.told))
+            for _ in range(LOOKS):
+                self._energy.sample(time.monotonic_ns(), self._api.run_ns, self._runner.busy_ns > 0)
+                await asyncio.sleep(PULSE_S / LOOKS)
 
     async def _obey(self, words: asyncio.StreamReader) -> None:
         while line := await words.readline():

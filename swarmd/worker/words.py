@@ -175,6 +175,10 @@ class Pulse(_Word, frozen=True):
     """Work of this device's own programs that waits."""
     able: dict[str, tuple[str, int]] = {}
     """Ability and grade of those bundles that have one, by digest."""
+    watts: float = 0.0
+    """What inference adds to the device's power while it runs; 0: that is not known, or not yet."""
+    meter: str = ""
+    """What measures it, or why nothing does."""
 
 
 class Borrow(_Word, frozen=True):

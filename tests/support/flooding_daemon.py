@@ -10,6 +10,7 @@ import msgspec
 
 from swarmd.cli.main import main
 from swarmd_protocols.offload import borrowing, messages
+from swarmd_protocols.offload.tickets import HeldTicket
 from swarmd_protocols.subprotocol import Send, SubEffect
 
 TIMES = 20
@@ -32,5 +33,5 @@ _WHOLE = borrowing.Borrower._request
 
 if __name__ == "__main__":
     borrowing.Borrower._request = _request  # type: ignore[method-assign, assignment]
-    borrowing._is_good = lambda held, size_bytes, now_ms: True
+    HeldTicket.is_good = lambda self, size_bytes, now_ms: True  # type: ignore[method-assign]
     sys.exit(main(sys.argv[1:]))

@@ -7,8 +7,7 @@
 - An answer counts only for an attempt that waits for it, from the lender that was asked, with that lender's signature
   over this borrower, this request, the bundle that was asked for and the very input; anything else is garbage and is
   held against who sent it. What it says inside is judged by `is_well_formed`.
-- What a request carries is kept until it is through, and nothing longer. Answers are kept where a program says for how
-  long (`cache.py`); an equal question is then settled before any lender is asked.
+- What a request carries is kept until it is through. Answers are kept where a program says for how long (`cache.py`).
 """
 
 from collections import Counter
@@ -42,14 +41,13 @@ from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
 from swarmd_protocols.offload.placement import Need, Offer, ability_number
 from swarmd_protocols.offload.placement import Offered as OfferedBundle
-from swarmd_protocols.offload.tickets import Ticket, open_ticket
+from swarmd_protocols.offload.purse import FREE, Cost, CostRule, Purse
+from swarmd_protocols.offload.tickets import HeldTicket, open_ticket
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 _MS = 1_000_000
 _TICKETS_MAX = 256
 """Tickets held; the oldest goes."""
-_MARGIN_MS = 1_000
-"""A ticket is not used in its last second: the lender's clock may be ahead."""
 _RENEW_MS = 6_000
 """With less left than this a ticket that is used is asked for anew: a fifth of the longest life."""
 _LOW = 8
@@ -62,13 +60,6 @@ _ATTEMPT_BITS = 3
 """Of a request's number on the wire: which attempt it is."""
 NUMBER_MAX = (1 << 60) - 1
 """Of a request: with its attempt it still fits the wire's 63 bits."""
-
-
-@dataclass(slots=True)
-class _Held:
-    ticket: Ticket
-    count: int
-    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -87,6 +78,8 @@ class _Open:
     """By attempt, while it is asked."""
     digests: dict[int, bytes] = field(default_factory=dict)
     """Of the bundle that each attempt asks for."""
+    prices: dict[int, int] = field(default_factory=dict)
+    """What each attempt that went out costs, where it costs something."""
     job: int = 0
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -106,8 +99,10 @@ class Borrower:
         physical_ms: Callable[[int], int],
         ledger: Ledger,
         is_well_formed: Callable[[bytes, bytes], bool],
+        rule: CostRule = FREE,
     ) -> None:
-        """Know no lender; the arguments are those of `Offload`."""
+        """Know no lender; the arguments are those of `Offload`, and `rule` says what may be spent."""
+        self._purse = Purse(rule)
         self._ledger = ledger
         self._node = node
         self._crypto = crypto
@@ -119,8 +114,8 @@ class Borrower:
         self._keys: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, tuple[int, int]] = {}
         """Number of a lender's last offer, and when it came."""
-        self._offers: dict[NodeId, tuple[str, ...]] = {}
-        self._tickets: dict[tuple[NodeId, bytes], _Held] = {}
+        self._offers: dict[NodeId, Offer] = {}
+        self._tickets: dict[tuple[NodeId, bytes], HeldTicket] = {}
         self._asking: dict[tuple[NodeId, bytes], _Asking] = {}
         self._open: dict[int, _Open] = {}
         self._jobs: dict[int, tuple[int, int]] = {}
@@ -135,7 +130,7 @@ class Borrower:
 
     def lenders(self) -> dict[NodeId, tuple[str, ...]]:
         """Who offers something, and the digests of what."""
-        return dict(self._offers)
+        return {node: tuple(one.digest.hex() for one in offer.bundles) for node, offer in self._offers.items()}
 
     def offers(self, now_ns: int) -> list[Offer]:
         """What lenders that are believed have said last."""
@@ -162,8 +157,8 @@ class Borrower:
         self._open[ask.number] = one
         need = Need(
             ask.number, ask.digest, ask.units, _size_bytes(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
-            ask.local_wait_ns,
-            ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check, ask.but,
+            ask.local_wait_ns, ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
+            ask.but, self._purse.rule,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
 
@@ -235,11 +230,12 @@ class Borrower:
             OfferedBundle(row.digest, row.unit_us * 1000, row.queue_us * 1000, row.ability, row.grade_milli)
             for row in said.rows
         )
+        asks = said.price_micro_s, said.charge_ppb_s
+        offer = Offer(sender, rows, said.input_bytes_max, now_ns, True, said.good_ms * _MS, *asks)
         self._offers.pop(sender, None)
-        self._offers[sender] = tuple(row.digest.hex() for row in said.rows)
+        self._offers[sender] = offer
         while len(self._offers) > self._config.lenders_max:
             del self._offers[next(iter(self._offers))]
-        offer = Offer(sender, rows, said.input_bytes_max, now_ns, good_ns=said.good_ms * _MS)
         return self._decide(OfferHeard(offer), now_ns)
 
     def on_grant(self, sender: NodeId, message: Grant, now_ns: int) -> list[SubEffect]:
@@ -254,12 +250,12 @@ class Borrower:
             return self._refuse(sender, str(error))
         if ticket.lender != sender or ticket.borrower != self._node or ticket.digest not in digests:
             return self._refuse(sender, "a ticket for another borrower or bundle")
-        if not _is_good(_held(ticket), 0, self._physical_ms(now_ns)):
+        if not HeldTicket.new(ticket).is_good(0, self._physical_ms(now_ns)):
             # Empty or over before it is used: asked for anew at once, the next one would be no better.
             return self.on_deny(sender, Deny(ticket.digest, messages.REASONS.index("expired")), now_ns)
         asking = self._asking.pop((sender, ticket.digest))
         self._tickets.pop((sender, ticket.digest), None)
-        self._tickets[sender, ticket.digest] = _held(ticket)
+        self._tickets[sender, ticket.digest] = HeldTicket.new(ticket)
         while len(self._tickets) > _TICKETS_MAX:
             del self._tickets[next(iter(self._tickets))]
         effects: list[SubEffect] = []
@@ -267,7 +263,7 @@ class Borrower:
             one = self._open.get(number)
             if one is None or one.lenders.get(attempt) != sender:
                 continue
-            if _is_good(_held(ticket), _size_bytes(one.ask), self._physical_ms(now_ns)):
+            if HeldTicket.new(ticket).is_good(_size_bytes(one.ask), self._physical_ms(now_ns)):
                 effects += self._request(one, attempt, sender, now_ns)
                 effects += self._decide(dispatching.Left(number, attempt), now_ns)
             else:
@@ -312,6 +308,7 @@ class Borrower:
         if messages.REASONS[message.reason] in ("unknown", "expired", "spent", "not-lending"):
             self._tickets.pop((sender, one.digests[attempt]), None)
         self.counts[f"refused_{messages.REASONS[message.reason]}"] += 1
+        self._purse.give_back(one.prices.pop(attempt, 0))
         return self._fail(number, attempt, sender, now_ns)
 
     # --- inside -------------------------------------------------------------------------------------------------
@@ -353,10 +350,12 @@ class Borrower:
         ask, digest = one.ask, one.digests[attempt]
         where = lender, digest
         held = self._tickets.get(where)
-        if held is not None and _is_good(held, _size_bytes(ask), self._physical_ms(now_ns)):
+        if held is not None and held.is_good(_size_bytes(ask), self._physical_ms(now_ns)):
             left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
             if left_ms < 1:
                 return []  # Its deadline is about to end it.
+            if not self._pay(one, attempt, lender, now_ns):
+                return self._fail(ask.number, attempt, lender, now_ns)
             held.count -= 1
             held.size_bytes -= _size_bytes(ask)
             self.counts["requests"] += 1
@@ -375,6 +374,16 @@ class Borrower:
         waiting = [] if asking is None else [pair for pair in asking.waiting if pair[0] in self._open]
         return self._ask_ticket(where, [*waiting, (ask.number, attempt)], now_ns)
 
+    def _pay(self, one: _Open, attempt: int, lender: NodeId, now_ns: int) -> bool:
+        """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
+        offer = self._offers.get(lender)
+        cost = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
+        is_paid = self._purse.pay(cost, _size_bytes(one.ask), now_ns)
+        self.counts["price_micro" if is_paid else "over_budget"] += cost.price_micro if is_paid else 1
+        if is_paid and cost.price_micro:
+            one.prices[attempt] = cost.price_micro
+        return is_paid
+
     def _note_check(self, lender: NodeId, is_right: bool, now_ns: int) -> list[SubEffect]:
         was_ejected = self.is_ejected(lender, now_ns)
         effects = self._decide(Checked(lender, is_right), now_ns)
@@ -387,10 +396,10 @@ class Borrower:
 
     def _has_ticket(self, lender: NodeId, digest: bytes, now_ns: int) -> bool:
         held = self._tickets.get((lender, digest))
-        return held is not None and _is_good(held, 0, self._physical_ms(now_ns))
+        return held is not None and held.is_good(0, self._physical_ms(now_ns))
 
-    def _renew(self, held: _Held, where: tuple[NodeId, bytes], now_ns: int) -> list[SubEffect]:
-        """A ticket that is almost used up is asked for anew, so that no request has to wait for one."""
+    def _renew(self, held: HeldTicket, where: tuple[NodeId, bytes], now_ns: int) -> list[SubEffect]:
+        """A ticket that is almost used up is asked for anew."""
         ticket = held.ticket
         is_low = held.count * _LOW < ticket.count_max or held.size_bytes * _LOW < ticket.bytes_max
         is_old = self._physical_ms(now_ns) + _RENEW_MS > ticket.until_ms
@@ -434,7 +443,8 @@ class Borrower:
         lender = None if attempt is None else one.lenders.get(attempt)
         digest = one.ask.digest if attempt is None else one.digests[attempt]
         if data is not None and lender is not None:
-            self._ledger.note("borrowed", lender, digest, _size_bytes(one.ask), data)
+            price = one.prices.get(attempt or 0, 0)
+            self._ledger.note("borrowed", lender, digest, _size_bytes(one.ask), data, price)
         if data is not None and _may_be_kept(one.ask):
             self._kept.put(_key(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")
@@ -483,16 +493,6 @@ def _size_bytes(ask: requests.Borrow) -> int:
 def _own_run(one: _Open, digest: bytes, until_ns: int) -> requests.Infer:
     ask = one.ask
     return requests.Infer(one.job, digest, ask.data, ask.units, until_ns, None, ask.lane_bytes)
-
-
-def _held(ticket: Ticket) -> _Held:
-    return _Held(ticket, ticket.count_max, ticket.bytes_max)
-
-
-def _is_good(held: _Held, size_bytes: int, now_ms: int) -> bool:
-    ticket = held.ticket
-    has_room = held.count > 0 and size_bytes <= min(held.size_bytes, ticket.request_bytes_max)
-    return has_room and now_ms + _MARGIN_MS < ticket.until_ms
 
 
 def _timer(number: int, what: str) -> TimerKey:

@@ -40,12 +40,15 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     """Of all inputs."""
     proof: bytes
     """SHA-256 over the SHA-256 of each answer, in their order; empty: there was none."""
+    price_micro: int = 0
+    """Of all answers, by the lender's offers."""
 
 
 @dataclass(slots=True)
 class _Sum:
     count: int = 0
     size_bytes: int = 0
+    price_micro: int = 0
     answers: bytearray = field(default_factory=bytearray)
     """SHA-256 of the proof so far."""
 
@@ -63,7 +66,13 @@ class Ledger:
         return len(self._sums)
 
     def note(
-        self, what: str, member: NodeId, digest: bytes = b"", size_bytes: int = 0, answer: bytes | None = None
+        self,
+        what: str,
+        member: NodeId,
+        digest: bytes = b"",
+        size_bytes: int = 0,
+        answer: bytes | None = None,
+        price_micro: int = 0,
     ) -> None:
         """Something has happened.
 
@@ -73,6 +82,7 @@ class Ledger:
             digest: Of the bundle.
             size_bytes: Of the input.
             answer: What was answered.
+            price_micro: What it costs.
         """
         where = what, member, digest
         if where not in self._sums and self._lines[member] >= LINES_EACH:
@@ -84,6 +94,7 @@ class Ledger:
         one = self._sums.setdefault(where, _Sum())
         one.count += 1
         one.size_bytes += size_bytes
+        one.price_micro += price_micro
         if answer is not None:
             one.answers[:] = sha256(bytes(one.answers) + sha256(answer).digest()).digest()
 
@@ -97,4 +108,6 @@ class Ledger:
         for where in sums:
             del self._sums[where]
         self._lines = Counter(member for _, member, _ in self._sums)
-        return [Line(*where, one.count, one.size_bytes, bytes(one.answers)) for where, one in sums.items()]
+        return [
+            Line(*where, one.count, one.size_bytes, bytes(one.answers), one.price_micro) for where, one in sums.items()
+        ]

@@ -33,6 +33,7 @@ from swarmd_protocols.offload.messages import (
     Row,
 )
 from swarmd_protocols.offload.placement import OFFERED_MAX, ability_number
+from swarmd_protocols.offload.purse import CHARGE_MAX_PPB_S, price_micro
 from swarmd_protocols.offload.tickets import Grants, GrantsConfig
 from swarmd_protocols.releases.allowance import Allowance
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
@@ -64,6 +65,8 @@ class LendingConfig:
     turn_ns: int = 100_000_000
     """Several items in one request may take so long: nothing of the device's own runs between them."""
     input_bytes_max: int = PAYLOAD_MAX_BYTES
+    price_micro_s: int = 0
+    """What a second of inference costs who borrows it, millionths of a unit of money."""
     grants: GrantsConfig = field(
         default_factory=lambda: GrantsConfig(
             tickets_max=4, bytes_max=TICKET_MAX_BYTES, request_bytes_max=PAYLOAD_MAX_BYTES
@@ -126,27 +129,20 @@ class Lender:
         """What it would run for others now, signed; no rows when it lends nothing."""
         self._number += 1
         battery = self._stock.battery_milli
-        body = messages.encode_descriptor(
-            Descriptor(
-                self._node,
-                self._number,
-                good_ms,
-                UNKNOWN_BATTERY if battery is None else battery,
-                self._config.input_bytes_max,
-                tuple(
-                    Row(
-                        held.digest,
-                        self._unit_ns(held) // 1000,
-                        self._queue_ns() // 1000,
-                        ability_number(held.ability),
-                        held.grade_milli,
-                    )
-                    for held in self._stock.held[:OFFERED_MAX]
-                )
-                if self.is_willing
-                else (),
+        rows = tuple(
+            Row(
+                held.digest,
+                self._unit_ns(held) // 1000,
+                self._queue_ns() // 1000,
+                ability_number(held.ability),
+                held.grade_milli,
             )
+            for held in self._stock.held[:OFFERED_MAX]
         )
+        milli = UNKNOWN_BATTERY if battery is None else battery
+        said = (self._node, self._number, good_ms, milli, self._config.input_bytes_max, rows if self.is_willing else ())
+        asks = self._config.price_micro_s, min(self._stock.charge_ppb_s, CHARGE_MAX_PPB_S)
+        body = messages.encode_descriptor(Descriptor(*said, *asks))
         return Offered(body, self._crypto.sign(self._seed, messages.offer_bytes(body)))
 
     @property
@@ -220,7 +216,9 @@ class Lender:
             self._ledger.note(f"refused_{reason}", bound.borrower, bound.digest, one.size_bytes)
             return [CancelTimer(_due(job)), _say(bound.borrower, Refusal(bound.id, REASONS.index(reason)))]
         self.counts["answered"] += 1
-        self._ledger.note("lent", bound.borrower, bound.digest, one.size_bytes, data)
+        price = price_micro(self._config.price_micro_s, one.time_ns)
+        self.counts["price_micro"] += price
+        self._ledger.note("lent", bound.borrower, bound.digest, one.size_bytes, data, price)
         signature = self._crypto.sign(self._seed, messages.answer_bytes(bound, data))
         return [CancelTimer(_due(job)), _say(bound.borrower, Answer(bound.id, data, signature))]
 

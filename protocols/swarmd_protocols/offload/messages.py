@@ -23,6 +23,7 @@ import msgspec
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload.placement import OFFERED_MAX
+from swarmd_protocols.offload.purse import CHARGE_MAX_PPB_S, PRICE_MAX_MICRO_S
 from swarmd_protocols.offload.tickets import TICKET_BYTES
 
 PAYLOAD_MAX_BYTES = 256 << 10
@@ -69,6 +70,17 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """How well, by its recipe's measure: the lender's word, as its times are."""
 
 
+class _Free(msgspec.Struct, frozen=True, array_like=True):
+    """An offer that costs nothing, in the bytes that it always had; an older node reads any offer so."""
+
+    node: bytes
+    number: int
+    good_ms: int
+    battery_milli: int
+    input_bytes_max: int
+    rows: tuple[Row, ...]
+
+
 class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     """What a lender would do for others; no rows: nothing any more."""
 
@@ -81,6 +93,10 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     """Thousandths, or `UNKNOWN_BATTERY`."""
     input_bytes_max: int
     rows: tuple[Row, ...]
+    price_micro_s: int = 0
+    """Of a second of inference, millionths of a unit of the fleet's money."""
+    charge_ppb_s: int = 0
+    """Of a second of inference, billionths of the lender's charge."""
 
 
 class Offered(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -229,7 +245,9 @@ def offer_bytes(body: bytes) -> bytes:
 
 def encode_descriptor(descriptor: Descriptor) -> bytes:
     """The body of `Offered`."""
-    return _ENCODER.encode(descriptor)
+    if descriptor.price_micro_s or descriptor.charge_ppb_s:
+        return _ENCODER.encode(descriptor)
+    return _ENCODER.encode(_Free(*msgspec.structs.astuple(descriptor)[:6]))
 
 
 def decode_descriptor(body: bytes) -> Descriptor:
@@ -242,6 +260,7 @@ def decode_descriptor(body: bytes) -> Descriptor:
     _check(0 <= found.good_ms <= _GOOD_MAX_MS, f"an offer is good for at most {_GOOD_MAX_MS} ms")
     _check(0 <= found.battery_milli <= 1000 or found.battery_milli == UNKNOWN_BATTERY, "a battery")
     _check(0 <= found.input_bytes_max <= LANE_MAX_BYTES, "the size of an input")
+    _check(0 <= found.price_micro_s <= PRICE_MAX_MICRO_S and 0 <= found.charge_ppb_s <= CHARGE_MAX_PPB_S, "a price")
     _check(len(found.rows) <= OFFERED_MAX, f"an offer has at most {OFFERED_MAX} bundles")
     _check(len({row.digest for row in found.rows}) == len(found.rows), "a bundle is offered once")
     for row in found.rows:

@@ -24,6 +24,7 @@ from swarmd_protocols.offload.dispatcher import DispatcherConfig
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
 from swarmd_protocols.offload.placement import Offer
+from swarmd_protocols.offload.purse import FREE, CostRule
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 _SAY: TimerKey = (NAME, "say")
@@ -54,6 +55,8 @@ class OffloadConfig:
     """Likewise, of whom anything is borrowed: only they see what leaves this device."""
     lending: LendingConfig = field(default_factory=LendingConfig)
     dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
+    cost: CostRule = FREE
+    """What borrowing may cost."""
 
 
 class Offload:
@@ -92,7 +95,7 @@ class Offload:
         """Of both sides; the driver takes its lines."""
         self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms, self.ledger)
         self._borrower = Borrower(
-            node, crypto, config.dispatcher, rng, numbers, physical_ms, self.ledger, is_well_formed
+            node, crypto, config.dispatcher, rng, numbers, physical_ms, self.ledger, is_well_formed, config.cost
         )
         self._borrowers: dict[NodeId, bytes] = {}
         """Who can be reached and may borrow, with their keys."""

@@ -2,10 +2,11 @@
 
 - Feasible is a lender whose newest offer is fresh, has the bundle by its digest (or one of the ability and the grade
   that were asked for), takes the request's size, is reachable and not ejected, and would by its measured times answer
-  before the deadline. What a request may not leave the device
-  for is not offered to anybody.
+  before the deadline, and asks no more than the request may
+  cost (`purse.py`). What a request may not leave the device for is not offered to anybody.
 - Of the quickest feasible ones two are drawn and the quicker is taken (power of two choices): the best one alone would
   be the best one of everybody at once.
+- What a lender asks counts as waiting, at the rates that the owner has set.
 - The time of a lender is a peak-sensitive average: it rises at once and falls slowly.
 
 Source:
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload.purse import FREE, Cost, CostRule, cost
 
 FRESH_NS = 2_000_000_000
 """An offer that says nothing else names nobody after this: two periods of the gossip that carries it."""
@@ -63,6 +65,20 @@ class Offer:
     is_reachable: bool = True
     good_ns: int = FRESH_NS
     """It is believed for so long after it was heard."""
+    price_micro_s: int = 0
+    """What a second of its inference costs (`purse.py`)."""
+    charge_ppb_s: int = 0
+
+    def cost_of(self, need: "Need") -> Cost:
+        """What a request would cost there."""
+        if not (self.price_micro_s or self.charge_ppb_s) or (offered := self.of(need)) is None:
+            return Cost()
+        return self.cost(offered.digest, need.units)
+
+    def cost(self, digest: bytes, units: int) -> Cost:
+        """Of so many inferences of one bundle; nothing of one that it does not offer."""
+        unit_ns = next((one.unit_ns for one in self.bundles if one.digest == digest), 0)
+        return cost(self.price_micro_s, self.charge_ppb_s, unit_ns * units)
 
     def is_fresh(self, now_ns: int) -> bool:
         """Whether it is still to be believed."""
@@ -105,6 +121,8 @@ class Need:
     """Answers can be held against an own model that is not to answer itself; with `local_ns` they can be anyway."""
     but: tuple[NodeId, ...] = ()
     """Not these lenders."""
+    rule: CostRule = FREE
+    """What it may cost."""
 
 
 class Times:
@@ -178,6 +196,7 @@ def feasible(
             and offer.is_fresh(now_ns)
             and offer.of(need) is not None
             and need.size_bytes <= offer.request_bytes_max
+            and offer.cost_of(need).is_within(need.rule)
         )
         if fits and now_ns + _time_ns(offer, need, times, now_ns) < need.deadline_ns:
             found.append(offer)
@@ -202,6 +221,7 @@ def choose(
         return None
     took = {
         offer.node: _time_ns(offer, need, times, now_ns) * (1.0 if has_ticket(offer) else _WITHOUT_TICKET)
+        + offer.cost_of(need).worth_ns(need.rule)
         for offer in candidates
     }
     quickest = min(took.values())

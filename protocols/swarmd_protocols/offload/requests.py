@@ -40,6 +40,8 @@ class Stock(msgspec.Struct, frozen=True):
     """Its own work before a new request."""
     battery_milli: int | None
     """None: it has none, or does not know."""
+    charge_ppb_s: int = 0
+    """What a second of inference takes of the charge, billionths; 0: nothing, or nobody knows."""
 
 
 class Borrow(msgspec.Struct, frozen=True):

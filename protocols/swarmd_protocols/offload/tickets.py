@@ -146,3 +146,27 @@ class Grants:
     def _expire(self, now_ms: int) -> None:
         for number in [n for n, left in self._left.items() if left.ticket.until_ms <= now_ms]:
             del self._left[number]
+
+
+_MARGIN_MS = 1_000
+"""A ticket is not used in its last second: the lender's clock may be ahead."""
+
+
+@dataclass(slots=True)
+class HeldTicket:
+    """A ticket at its borrower, and what is left of it."""
+
+    ticket: Ticket
+    count: int
+    size_bytes: int
+
+    @classmethod
+    def new(cls, ticket: Ticket) -> "HeldTicket":
+        """All is left."""
+        return cls(ticket, ticket.count_max, ticket.bytes_max)
+
+    def is_good(self, size_bytes: int, now_ms: int) -> bool:
+        """Whether a request of this size may go out under it."""
+        ticket = self.ticket
+        has_room = self.count > 0 and size_bytes <= min(self.size_bytes, ticket.request_bytes_max)
+        return has_room and now_ms + _MARGIN_MS < ticket.until_ms
