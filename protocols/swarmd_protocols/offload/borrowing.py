@@ -143,7 +143,7 @@ class Borrower:
     def totals(self) -> Counter[str]:
         """Counts of this file, of the dispatcher and of the answers kept."""
         kept = Counter({f"kept_{name}": value for name, value in self._kept.counts.items()})
-        return self.counts + self._dispatcher.counts + kept
+        return self.counts + self._dispatcher.counts + self._purse.counts + kept
 
     # --- From the driver ----------------------------------------------------------------------------------------
 
@@ -354,7 +354,7 @@ class Borrower:
             left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
             if left_ms < 1:
                 return []  # Its deadline is about to end it.
-            if not self._pay(one, attempt, lender, now_ns):
+            if not _is_paid(one, attempt, self._offers.get(lender), self._purse, now_ns):
                 return self._fail(ask.number, attempt, lender, now_ns)
             held.count -= 1
             held.size_bytes -= _size_bytes(ask)
@@ -373,16 +373,6 @@ class Borrower:
             return []
         waiting = [] if asking is None else [pair for pair in asking.waiting if pair[0] in self._open]
         return self._ask_ticket(where, [*waiting, (ask.number, attempt)], now_ns)
-
-    def _pay(self, one: _Open, attempt: int, lender: NodeId, now_ns: int) -> bool:
-        """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
-        offer = self._offers.get(lender)
-        cost = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
-        is_paid = self._purse.pay(cost, _size_bytes(one.ask), now_ns)
-        self.counts["price_micro" if is_paid else "over_budget"] += cost.price_micro if is_paid else 1
-        if is_paid and cost.price_micro:
-            one.prices[attempt] = cost.price_micro
-        return is_paid
 
     def _note_check(self, lender: NodeId, is_right: bool, now_ns: int) -> list[SubEffect]:
         was_ejected = self.is_ejected(lender, now_ns)
@@ -462,6 +452,15 @@ class Borrower:
     def _refuse(self, sender: NodeId, reason: str) -> list[SubEffect]:
         self.counts["refused"] += 1
         return [Rejected(sender.hex(), reason)]
+
+
+def _is_paid(one: _Open, attempt: int, offer: Offer | None, purse: Purse, now_ns: int) -> bool:
+    """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
+    price = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
+    if not purse.pay(price, _size_bytes(one.ask), now_ns):
+        return False
+    one.prices[attempt] = price.price_micro
+    return True
 
 
 def _may_be_kept(ask: requests.Borrow) -> bool:

@@ -11,9 +11,11 @@ against the quick one.
   sum, and over a day no more than the sum for each hour and one more.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 HOUR_NS = 3_600_000_000_000
+"""What sums are of."""
 _NS_PER_S = 1_000_000_000
 PRICE_MAX_MICRO_S = 10**12
 """A million units of money for a second of inference: beyond, an offer is none."""
@@ -83,15 +85,18 @@ class Purse:
         """Millionths left, times an hour: whole numbers at any pace."""
         self._bytes_ns = rule.bytes_hour_max * HOUR_NS
         self._at_ns: int | None = None
+        self.counts: Counter[str] = Counter()
+        """price_micro: spent, what was given back included; over_budget: requests that did not go out."""
 
     def pay(self, price: Cost, size_bytes: int, now_ns: int) -> bool:
         """Take a request's cost and bytes out of the hour; False, and nothing taken, where that may not be spent."""
         self._refill(now_ns)
         price_ns, bytes_ns = price.price_micro * HOUR_NS, size_bytes * HOUR_NS
-        if not price.is_within(self.rule) or price_ns > self._micro_ns:
+        is_too_long = self.rule.bytes_hour_max > 0 and bytes_ns > self._bytes_ns
+        if not price.is_within(self.rule) or price_ns > self._micro_ns or is_too_long:
+            self.counts["over_budget"] += 1
             return False
-        if self.rule.bytes_hour_max and bytes_ns > self._bytes_ns:
-            return False
+        self.counts["price_micro"] += price.price_micro
         self._micro_ns -= price_ns
         self._bytes_ns -= bytes_ns if self.rule.bytes_hour_max else 0
         return True
