@@ -338,17 +338,33 @@ def test_mutants_are_found(mutant: Mutant, law: Callable[[], None], monkeypatch:
 def test_only_who_was_asked_answers_and_once() -> None:
     answers = Answers()
     assert not answers.take(b"thief", {b"a": 0}), "unasked"
-    answers.ask(b"honest")
+    answers.ask(b"honest", 0)
     assert answers.take(b"honest", {b"a": 5})
     assert not answers.take(b"honest", {b"a": 0}), "twice"
     assert answers.close(0) == ({b"a": 5}, {b"honest": [b"a"]})
     assert not answers.take(b"honest", {b"a": 0}), "it is over"
 
 
+def test_what_was_told_unasked_counts_where_nobody_answers_and_there_alone() -> None:
+    answers = Answers()
+    assert not answers.take(b"one", {b"a": 3})
+    assert not answers.take(b"one", {b"a": 9}), "its first word"
+    assert not answers.take_unasked(10**12), "nobody was asked"
+    answers.ask(b"two", 0)
+    assert not answers.take_unasked(2 * 10**9)
+    assert answers.take_unasked(3 * 10**9)
+    assert answers.close(0) == ({b"a": 3}, {b"one": [b"a"]})
+    heard = Answers()
+    assert not heard.take(b"thief", {b"a": 0})
+    heard.ask(b"two", 0)
+    assert heard.take(b"two", {b"a": 5})
+    assert not heard.take_unasked(10**12), "somebody hears it"
+
+
 def test_what_two_told_stays_and_what_one_told_alone_may_be_denied() -> None:
     answers, first = Answers(), Baseline()
     for peer, told in ((b"one", {b"a": 5, b"b": 2}), (b"two", {b"a": 5, b"b": 9})):
-        answers.ask(peer)
+        answers.ask(peer, 0)
         assert answers.take(peer, told)
     begins, tellers = answers.close(0)
     assert begins == {b"a": 5, b"b": 9}

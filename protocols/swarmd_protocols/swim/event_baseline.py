@@ -24,6 +24,10 @@ SECOND_NS = 1_000_000_000
 _LATE_NS = 5_000_000_000
 """For so long after it is known where this node begins, nanoseconds, an event that only one of the answers has may turn
 out to be news: it was said between the two, and is on its way here."""
+_UNHEARD_NS = 3_000_000_000
+"""Who has asked for so long and had no answer, nanoseconds, is not heard: of ten questions each would be lost."""
+_UNASKED_MAX = 64
+"""Members of which it is kept what they told unasked, one word each."""
 _ASKED_MAX = 1_024
 """Members that count as asked; a node asks whom it meets and one more every 300 ms, until it knows."""
 _BROUGHT_EACH, _ORIGINS_MAX = 64, 1_024
@@ -39,7 +43,10 @@ class Answers:
         self.is_told = False
         """Whether anybody who was asked has answered."""
         self._asked: set[bytes] = set()
+        self._asked_ns = 0
+        """When the first was."""
         self._told: dict[bytes, dict[bytes, int]] = {}
+        self._unasked: dict[bytes, dict[bytes, int]] = {}
         self._brought: dict[bytes, dict[int, bytes]] = {}
         """By origin and number: who brought it, or the origin itself once it is news."""
         self._unsure: dict[bytes, tuple[int, int]] = {}
@@ -49,17 +56,28 @@ class Answers:
     def __len__(self) -> int:
         return len(self._told)
 
-    def ask(self, peer: bytes) -> None:
+    def ask(self, peer: bytes, now_ns: int) -> None:
         """A member is being asked."""
+        if not self._asked:
+            self._asked_ns = now_ns
         if len(self._asked) < _ASKED_MAX:
             self._asked.add(peer)
 
     def take(self, peer: bytes, told: Mapping[bytes, int]) -> bool:
         """A member answers: how far it has delivered each origin. False where it was not asked, or has answered."""
         if peer not in self._asked or peer in self._told:
+            if len(self._unasked) < _UNASKED_MAX:
+                self._unasked.setdefault(peer, dict(told))
             return False
         self._told[peer] = dict(told)
         self.is_told = True
+        return True
+
+    def take_unasked(self, now_ns: int) -> bool:
+        """Whether nobody hears what this node asks: then what members have told it unasked is how far it was."""
+        if self.is_told or not self._unasked or not self._asked or now_ns - self._asked_ns < _UNHEARD_NS:
+            return False
+        self._told |= self._unasked
         return True
 
     def has_told(self, peer: bytes) -> bool:
@@ -129,6 +147,7 @@ class Answers:
         self._unsure_until_ns = now_ns + _LATE_NS
         self._asked.clear()
         self._told.clear()
+        self._unasked.clear()
         return begins, tellers
 
 

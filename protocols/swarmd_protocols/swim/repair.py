@@ -173,7 +173,7 @@ class Repair:
 
     def ask_baseline(self, member: Member) -> None:
         """Ask what was said before this node came."""
-        self._events.answers.ask(member.node)
+        self._events.answers.ask(member.node, self.core.now_ns)
         self.core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
 
     def _on_answer(self, member: Member, message: EventVector) -> None:
@@ -190,6 +190,9 @@ class Repair:
     def ask_more(self, _: object = None) -> None:
         """Ask it of a member that has not answered yet, until it is known."""
         if self._events.has_baseline or self.core.own.left:
+            return
+        if self._events.answers.take_unasked(self.core.now_ns):
+            self._events.adopt_baseline()
             return
         for member in self.core.table.sample(self.core.rng, ANSWERS):
             if not self._events.answers.has_told(member.node):
