@@ -60,6 +60,7 @@ from tests.fuzz import (
     key_targets,
     label_targets,
     learning_targets,
+    mesh_targets,
     neighbour_targets,
     relay_targets,
 )
@@ -472,6 +473,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "past-at-a-node": _past_at_a_node,
     "relay-messages": lambda: Fuzzed(relay_targets.corpus(), refusing(decode_relayed, by=(WireError,))),
     "relay-at-a-node": lambda: Fuzzed(relay_targets.corpus(), relay_targets.at_a_node(), 4),
+    **{name: lambda make=make: Fuzzed(*make(), 10) for name, make in mesh_targets.MAKERS.items()},  # type: ignore[misc]
     "federation": lambda: Fuzzed(federation_targets.corpus(), federation_targets.at_a_gate(), 6),
     "learning": lambda: Fuzzed(learning_targets.corpus(), learning_targets.at_a_member()),
     "neighbours": lambda: Fuzzed(neighbour_targets.corpus(), neighbour_targets.at_a_swarm(), 6),

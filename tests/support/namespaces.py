@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from types import TracebackType
 
 import pytest
@@ -62,6 +63,21 @@ class Networks:
         self.ip(device, "link", "set", interface, "up")
         if address:
             self.ip(device, "address", "add", address, "dev", interface)
+
+    def part(self, network: str, pairs: Iterable[tuple[int, int]]) -> None:
+        """From here on nothing passes between these pairs of devices of a network, either way; needs nftables."""
+        ends = ", ".join(f'"{network}{a}" . "{network}{b}"' for pair in pairs for a, b in (pair, pair[::-1]))
+        rule = f"iifname . oifname {{ {ends} }} drop" if ends else ""
+        lines = (
+            f"table bridge {network} {{",
+            "chain forwarding {",
+            "type filter hook forward priority 0",
+            rule,
+            "}",
+            "}",
+        )
+        fresh = f"table bridge {network} {{ }}", f"delete table bridge {network}"
+        self.exec(self.hub, "nft", "\n".join((*fresh, *lines)))
 
     def ip(self, where: str, *arguments: str) -> str:
         """Run iproute2 in a namespace; what it prints."""

@@ -1,0 +1,48 @@
+"""Five real daemons on a line, each of which hears its neighbours only: one swarm over four radio hops.
+
+`python -m tests.bench.bench_mesh_line` says how long each step takes; here it has to happen, on any machine.
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import namespaces
+from tests.support.namespaces import Networks
+from tests.support.radio_line import ALL_ALIVE, CUT, KILLED, RadioLine
+
+pytestmark = [
+    *namespaces.marks(600),
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("nft") is None, reason="nftables is not installed (apt install nftables)"),
+]
+PATIENCE_S = 120.0
+"""For each condition, seconds: a hundred times what it takes on an idle machine."""
+QUIET_S = 10.0
+"""How long nothing happens and nobody may be called failed, seconds; 120 in the bench."""
+
+
+def test_a_line_is_one_swarm_and_a_death_is_told_from_a_cut(tmp_path: Path) -> None:
+    with Networks() as networks:
+        line = RadioLine(networks, tmp_path, PATIENCE_S)
+        try:
+            line.start()
+            time.sleep(QUIET_S)  # The claim is about a stretch of time.
+            assert line.failures() == []
+            line.tell("over-four-hops")
+
+            line.cut("cd")
+            line.see(CUT)
+            assert line.failures() == []
+            line.cut()
+            line.see(ALL_ALIVE)
+
+            line.kill("c")
+            line.see(KILLED)
+            line.restart("c")
+            line.see(ALL_ALIVE)
+            assert {about for _, about in line.failures()} == {"c"}
+        finally:
+            line.close()

@@ -1,0 +1,115 @@
+"""Five real daemons a–b–c–d–e in namespaces on one bridge, each hearing its neighbours only. Needs root and nft."""
+
+import itertools
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from swarmd.identity.files import dev_fleet_secret
+from tests.support.daemons import PlainDaemon, wait_for
+from tests.support.namespaces import Networks
+
+NAMES = "abcde"
+_AIR = "r"
+_HIDDEN = [(a, b) for a, b in itertools.combinations(range(1, len(NAMES) + 1), 2) if b - a > 1]
+
+
+class RadioLine:
+    """The daemons and what lies between them; stopped by `close`."""
+
+    def __init__(self, networks: Networks, folder: Path, patience_s: float) -> None:
+        """Make the devices; nobody runs yet.
+
+        Args:
+            networks: Where.
+            folder: For keys, states and logs.
+            patience_s: How long anything is waited for.
+        """
+        self._networks, self._patience_s = networks, patience_s
+        dev_fleet_secret(folder / "fleet")
+        networks.network(_AIR)
+        for index in range(1, len(NAMES) + 1):
+            networks.plug(index, _AIR, "eth0", f"10.77.0.{index}/24")
+        networks.part(_AIR, _HIDDEN)
+        flags = ["--dev-fleet", str(folder / "fleet")]
+        self.daemons = [
+            PlainDaemon(
+                name,
+                folder / name,
+                [*flags, "--name", name, "--listen", f"10.77.0.{index}:7946"],
+                networks.prefix(index),
+            )
+            for index, name in enumerate(NAMES, 1)
+        ]
+
+    def start(self) -> None:
+        """Each is told the one before it; until everybody sees everybody over hops."""
+        for index, daemon in enumerate(self.daemons, 1):
+            daemon.start([f"10.77.0.{index - 1}:7946"] if index > 1 else [])
+        self.see(ALL_ALIVE)
+        self.wait(lambda: all(daemon.status().get("mesh") for daemon in self.daemons), "views that are a mesh")
+
+    def restart(self, name: str) -> None:
+        """A daemon that was killed begins again beside both its neighbours."""
+        at = NAMES.index(name) + 1
+        self.daemons[at - 1].start([f"10.77.0.{at - 1}:7946", f"10.77.0.{at + 1}:7946"])
+
+    def cut(self, *pairs: str) -> None:
+        """From here on these pairs of neighbours, such as "cd", hear each other no more either."""
+        cut = [(NAMES.index(pair[0]) + 1, NAMES.index(pair[1]) + 1) for pair in pairs]
+        self._networks.part(_AIR, [*_HIDDEN, *cut])
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once."""
+        self.daemons[NAMES.index(name)].stop(signal.SIGKILL)
+
+    def see(self, wanted: dict[str, dict[str, str]]) -> float:
+        """Wait until daemons see others so: by name, by name the state. Seconds that took."""
+
+        def seen() -> dict[str, dict[str, str]]:
+            return {name: self.daemons[NAMES.index(name)].members() for name in wanted}
+
+        return self.wait(
+            lambda: all(
+                {other: states.get(other) for other in wanted[name]} == wanted[name] for name, states in seen().items()
+            ),
+            f"members seen as {wanted}",
+            seen,
+        )
+
+    def tell(self, name: str) -> float:
+        """An event of the first comes to the last. Seconds that took."""
+        self.daemons[0].ask("event", name=name)
+        last = self.daemons[-1]
+        return self.wait(lambda: any(row["subject"] == name for row in last.events()), f"the event {name} at the last")
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Every `failed` that anybody said: who, about whom."""
+        said = ((daemon.name, event) for daemon in self.daemons for event in daemon.events())
+        return [(name, event["subject"]) for name, event in said if event["event"] == "failed"]
+
+    def wait(self, done: Callable[[], bool], what: str, seen: Callable[[], object] = str) -> float:
+        """Seconds until something holds."""
+        begun = time.monotonic()
+        wait_for(done, what, self._patience_s, seen)
+        return time.monotonic() - begun
+
+    def close(self) -> None:
+        """Stop everybody."""
+        for daemon in self.daemons:
+            daemon.stop(signal.SIGKILL)
+
+
+ALL_ALIVE = {name: dict.fromkeys(NAMES, "alive") for name in NAMES}
+"""Everybody sees everybody."""
+CUT = {
+    **{name: {"d": "unreachable", "e": "unreachable"} for name in "abc"},
+    **{name: {"a": "unreachable", "b": "unreachable", "c": "unreachable"} for name in "de"},
+}
+"""What is seen where c and d hear each other no more."""
+KILLED = {
+    **{name: {"c": "failed", "d": "unreachable", "e": "unreachable"} for name in "ab"},
+    **{name: {"a": "unreachable", "b": "unreachable", "c": "failed"} for name in "de"},
+}
+"""What is seen where c was killed."""
