@@ -81,8 +81,7 @@ coverage: setup .venv/.coverage  ## lines and branches that the rules and laws r
 	touch $@
 
 test-train: .venv-train/.done  ## the tests of training, in its environment (PyTorch)
-	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest --noconftest -W default $(TRAIN_TESTS) $(ARGS)
-TRAIN_TESTS := tests/unit/test_recipe_net.py tests/unit/test_recipe_second.py tests/unit/test_recipe_short.py tests/unit/test_recipe_search_trains.py
+	.venv-train/bin/python -m pytest --noconftest -W default tests/train $(ARGS)
 
 test-fast: setup  ## rules and laws only (some 90 CPU seconds, on all cores): at each save
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow" tests/unit tests/property $(ARGS)
@@ -99,8 +98,10 @@ fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs 
 	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
 test-long: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
-	SWARMD_DEVICELAB=1 SWARMD_IMAGE=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 RELEASE_SOAK=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
-	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest --noconftest -W default tests/unit/test_recipe_short.py
+	$(PY) -m pytest --timeout 0 tests/long $(ARGS)
+	SWARMD_MQTT_OUTAGE_S=600 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
+	SWARMD_DEVICE_ARCH=arm64 $(PY) -m pytest --timeout 0 tests/packaging/test_deb_on_device.py
+	$(MAKE) --no-print-directory test-train
 
 # A revision that somebody names must be there: looked at before anything is set up.
 from-is-here:

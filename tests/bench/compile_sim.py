@@ -8,7 +8,9 @@ edit. A digest that differs from the plain one would be a bug of the compiler or
 (`tests/sim/test_sim_compiled.py`).
 """
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,14 +41,21 @@ What holds wire structs stays as it is (`messages`, `facts`, `trust/*`): msgspec
 ROOMS = {"swarmd_protocols": "protocols", "swarmd_sim": "sim", "swarmd_models": "models", "swarmd": "."}
 
 
-def build(folder: Path = FOLDER) -> Path:
+def build(folder: Path = FOLDER, optimise: int = 1, limit_s: float | None = None) -> Path:
     """Copy the packages and compile the modules in the copy.
 
     Args:
         folder: Where to; replaced.
+        optimise: What the C compiler does, 0 to 3. More than 1 takes it longer than a thousand seeds gain; with 0 the
+            program is as mypyc made it, in a fraction of the time.
+        limit_s: Seconds that it may take; None: without end.
 
     Returns:
         The folder, to be put first on PYTHONPATH.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer.
+        SystemExit: It cannot be compiled.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -55,16 +64,26 @@ def build(folder: Path = FOLDER) -> Path:
     # Without the project's own configuration, whose paths are those of the checkout.
     (folder / "mypy.ini").write_text("[mypy]\nexplicit_package_bases = True\nignore_missing_imports = True\n")
     modules = [f"{package}/{name}.py" for package, names in MODULES.items() for name in names.split()]
-    options = {"opt_level": "1", "debug_level": "0"}  # More takes the C compiler longer than a thousand seeds gain.
+    options = {"opt_level": str(optimise), "debug_level": "0"}
     setup = (
         "from setuptools import setup; from mypyc.build import mypycify; "
         f"setup(ext_modules=mypycify({modules}, **{options}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", setup, "build_ext", "--inplace"], cwd=folder, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(done.stdout[-2_000:] + done.stderr[-2_000:])
+    with subprocess.Popen(
+        [sys.executable, "-c", setup, "build_ext", "--inplace"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as compiling:
+        try:
+            said, _ = compiling.communicate(timeout=limit_s)
+        except BaseException:
+            os.killpg(compiling.pid, signal.SIGKILL)  # The C compiler too.
+            raise
+    if compiling.returncode:
+        raise SystemExit(said[-4_000:])
     shutil.rmtree(folder / "build")
     return folder
 

@@ -1,11 +1,11 @@
 """The playbook over SSH against a bare Debian with a real systemd: install, again, a wrong configuration, an upgrade.
 
-Needs root, the lab beside the checkout, slirp4netns, an SSH client and some minutes: runs only with SWARMD_DEVICELAB=1
-(`make test-long`).
+Runs where a Debian can be booted (`tests.support.booted`; root), in the device's own network, which reaches no other.
 """
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -15,16 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.bench_tutorials import Device, device, missing
+from tests.support import booted
+from tests.support.booted import Device
 from tests.support.paths import ROOT
 
 TOOL = ROOT / ".venv-package" / "bin" / "ansible-playbook"
 pytestmark = [
-    pytest.mark.shared,
     pytest.mark.slow,
     pytest.mark.timeout(3000),
-    pytest.mark.skipif(os.environ.get("SWARMD_DEVICELAB") != "1", reason="takes minutes: set SWARMD_DEVICELAB=1"),
-    pytest.mark.skipif(bool(missing()), reason="; ".join(missing())),
     pytest.mark.skipif(not TOOL.exists(), reason="`make .venv-package/.done` installs Ansible"),
     pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh here (apt install openssh-client)"),
 ]
@@ -42,23 +40,20 @@ class Fleet:
     def play(self, **more: object) -> "subprocess.CompletedProcess[str]":
         """Run the playbook."""
         given = {
-            "swarmd_packages": {"x86_64": str(self.package)},
+            "swarmd_packages": {platform.machine(): str(self.package)},
+            "swarmd_patience_s": 300,
             "swarmd_identities": str(self.folder / "identities"),
             **more,
         }
         environment = os.environ | {"ANSIBLE_HOST_KEY_CHECKING": "False", "ANSIBLE_HOME": str(self.folder / "home")}
         return subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self.one.network}", str(TOOL), "-i", str(self.folder / "inventory.yml"),
+            ["ip", "netns", "exec", self.one.network, str(TOOL), "-i", str(self.folder / "inventory.yml"),
              str(ROOT / "deploy/ansible/swarmd.yml"), "-e", json.dumps(given)],
             env=environment, capture_output=True, text=True, timeout=1200, check=False, cwd=self.folder,
         )  # fmt: skip
 
     def shell(self, words: str) -> str:
-        done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self.one.network}", *self.one.inside, "sh", "-c", words],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900, check=False, cwd=ROOT,
-        )  # fmt: skip
-        return done.stdout + done.stderr
+        return self.one.shell(words)
 
     def pid(self) -> str:
         return self.shell("systemctl show -p MainPID --value swarmd").strip()
@@ -72,8 +67,6 @@ def recap(done: "subprocess.CompletedProcess[str]") -> dict[str, int]:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
-    built = subprocess.run(["systemd/deb/build", "amd64"], cwd=ROOT, capture_output=True, text=True, check=True)
-    package = ROOT / built.stdout.split()[-1]
     for words in (
         ["root", str(folder / "fleet"), "--name", "acme"],
         ["enrol", str(folder / "fleet"), "dev-1", "--swarm", "farm", "--out", str(folder / "identities" / "dev-1")],
@@ -85,28 +78,33 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         "ansible_host": "127.0.0.1",
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(key),
+        "ansible_ssh_common_args": "-F /dev/null -o UserKnownHostsFile=/dev/null",
         "swarmd_join": [],
         "swarmd_settings": {"eye": {"enabled": False}},
     }
     (folder / "inventory.yml").write_text(json.dumps({"swarmd": {"hosts": {"dev-1": host}}}))
-    with device("swarmd-ansible", package) as one:
-        found = Fleet(one, folder, package)
-        said = found.shell("DEBIAN_FRONTEND=noninteractive apt-get install -y -q openssh-server && systemctl start ssh")
-        assert "openssh-server" in said
+    with booted.device_or_skip(booted.own_architecture()) as (one, package):
+        one.wait("systemctl start ssh && systemctl is-active --quiet ssh && echo up", "up")
         (one.root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
         (one.root / "root/.ssh/authorized_keys").write_text(key.with_suffix(".pub").read_text())
-        yield found
+        yield Fleet(one, folder, package)
 
 
-def test_it_installs_and_the_device_is_a_member(fleet: Fleet) -> None:
-    done = fleet.play()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert recap(done)["changed"] >= 4
+@pytest.fixture(scope="module")
+def first(fleet: Fleet) -> "subprocess.CompletedProcess[str]":
+    """The first run of the playbook: each test begins with what it has installed, be it run alone."""
+    return fleet.play()
+
+
+def test_it_installs_and_the_device_is_a_member(fleet: Fleet, first: "subprocess.CompletedProcess[str]") -> None:
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert recap(first)["changed"] >= 4
     assert "dev-1 of swarm farm" in fleet.shell(f"{SOON}swarmd status")
     assert fleet.shell("systemctl is-enabled swarmd").strip() == "enabled"
     assert fleet.shell("stat -c %a:%U /etc/swarmd/credentials/node.identity").strip() == "600:root"
 
 
+@pytest.mark.usefixtures("first")
 def test_a_second_run_changes_nothing(fleet: Fleet) -> None:
     before = fleet.pid()
     done = fleet.play()
@@ -115,6 +113,7 @@ def test_a_second_run_changes_nothing(fleet: Fleet) -> None:
     assert fleet.pid() == before
 
 
+@pytest.mark.usefixtures("first")
 def test_a_wrong_configuration_changes_nothing(fleet: Fleet) -> None:
     before = fleet.pid()
     done = fleet.play(swarmd_settings={"log": {"level": "loud"}})
@@ -124,6 +123,7 @@ def test_a_wrong_configuration_changes_nothing(fleet: Fleet) -> None:
     assert fleet.pid() == before
 
 
+@pytest.mark.usefixtures("first")
 def test_another_package_is_an_upgrade(fleet: Fleet) -> None:
     before, tree = fleet.pid(), fleet.folder / "tree"
     subprocess.run(["dpkg-deb", "-R", str(fleet.package), str(tree)], check=True)
@@ -132,7 +132,7 @@ def test_another_package_is_an_upgrade(fleet: Fleet) -> None:
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "-Znone", "-b", str(tree), str(newer)], check=True, capture_output=True
     )
-    done = fleet.play(swarmd_packages={"x86_64": str(newer)})
+    done = fleet.play(swarmd_packages={platform.machine(): str(newer)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert fleet.pid() not in (before, "0", "")
     assert "Another one" in fleet.shell("cat /usr/share/doc/swarmd/NEWS")

@@ -3,7 +3,6 @@
 The floor is (S/u)(1 + floor(log2 N)/K) for equal uplinks (Mundinger, Weber, Weiss 2008); uplinks here differ by 10 %.
 """
 
-import os
 import random
 import statistics
 from hashlib import sha256
@@ -27,15 +26,6 @@ from tests.support.release_swarm import SwarmWorld
 @pytest.mark.parametrize(("nodes", "chunks", "degree", "seeds", "bar"), [(20, 64, 8, 5, 1.15), (20, 160, 8, 3, 1.10)])
 def test_small_swarms_reach_the_bar(nodes: int, chunks: int, degree: int, seeds: int, bar: float) -> None:
     lasts = [SwarmWorld(nodes, chunks, degree, seed).run().last for seed in range(seeds)]
-    assert statistics.median(lasts) <= bar, lasts
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif("RELEASE_SOAK" not in os.environ, reason="minutes of CPU; `make test-long` sets RELEASE_SOAK=1")
-@pytest.mark.parametrize(("nodes", "degree", "seeds", "bar"), [(200, 16, 5, 1.20), (1_000, 16, 1, 1.30)])
-def test_large_swarms_reach_the_bar(nodes: int, degree: int, seeds: int, bar: float) -> None:
-    lasts = [SwarmWorld(nodes, 64, degree, seed).run().last for seed in range(1, 1 + seeds)]
     assert statistics.median(lasts) <= bar, lasts
 
 

@@ -1,6 +1,5 @@
 """Bridge mode: a host model that does what it says, a story that gives every median, namespaces that connect."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -89,7 +88,7 @@ def test_namespaces_reach_each_other_and_are_gone_after() -> None:
     assert not Path(f"/run/netns/{name}").exists()
 
 
-@pytest.mark.skipif("SWARMD_BRIDGE" not in os.environ, reason="SWARMD_BRIDGE=1 starts real daemons for a minute")
+@pytest.mark.slow
 def test_real_daemons_tell_the_same_story() -> None:
     table = compare(4, 2, 7, 3, 1)
     assert all(theirs is not None for _, _, theirs, _ in table.rows())

@@ -1,4 +1,4 @@
-"""The search of an architecture: plan, latency table, trials. What trains is in test_recipe_search_trains.py."""
+"""The search of an architecture: plan, latency table, trials. What trains is in tests/train."""
 
 import dataclasses
 import fcntl

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,12 +31,50 @@ def test_runs_are_added_up_and_each_reason_is_told_once(kept: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("passed", "failed", "reason"),
-    [(1, 0, "Ray is not installed (extra ray)"), (1, 0, "takes minutes"), (0, 1, "not root here"), (1, 0, "")],
+    "reason",
+    [
+        "takes minutes",
+        "trains for minutes: set SWARMD_TRAIN=1",
+        "minutes of CPU; RELEASE_SOAK=1",
+        "four CPU minutes",
+        "",
+    ],
 )
-def test_what_is_no_fact_about_the_machine_fails(kept: Path, passed: int, failed: int, reason: str) -> None:
-    skips.keep(kept, passed, failed, {reason: 1})
+def test_what_waits_to_be_asked_for_fails(kept: Path, reason: str) -> None:
+    skips.keep(kept, 1, 0, {reason: 1})
     assert skips.main([str(kept)]) == 1
+
+
+def test_what_is_not_installed_is_said_loudly_and_fails_where_that_is_wanted(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skips.keep(kept, 1, 0, {"Ray is not installed (extra ray)": 1})
+    assert skips.main([str(kept)]) == 0
+    assert "1 reasons are NO FACTS" in capsys.readouterr().err
+    assert skips.main(["--strict", str(kept)]) == 1
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["no booted Debian here: mmdebstrap makes none: E: NO_PUBKEY 0E98", "no image can be built here: X_Y=1 is refused"],
+)
+def test_a_fact_is_one_whatever_a_tool_says_of_it(kept: Path, reason: str) -> None:
+    skips.keep(kept, 1, 0, {reason: 1})
+    assert skips.main(["--strict", str(kept)]) == 0
+
+
+def test_a_test_that_passed_at_its_second_try_is_no_fault_of_the_account(kept: Path) -> None:
+    skips.keep(kept, 5, 1, {})
+    assert skips.main([str(kept)]) == 0
+
+
+def test_no_test_of_the_collection_waits_for_a_variable() -> None:
+    """What is collected runs where the machine can: no skip asks for a name of the environment."""
+    asks = re.compile(r"skipif\([^\n]*environ|pytest\.skip\([^\n]*\b(?:SWARMD|RELEASE)_[A-Z]+")
+    folders = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("test_*.py") if path.name != "test_skips.py"]
+    assert len(files) > 300
+    assert [str(path) for path in files if asks.search(path.read_text())] == []
 
 
 def test_a_run_in_which_nothing_passed_fails(tmp_path: Path) -> None:

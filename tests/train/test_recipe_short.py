@@ -1,24 +1,18 @@
 """`make model`, short profile, from nothing: a bundle that loads, and the scores that were recorded for it.
 
-Takes a minute or two, so it runs with SWARMD_TRAIN=1 and where the training environment is (`make model` sets it up).
+Takes a minute or two, in the environment of training (`make test-train`).
 """
 
-import os
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
-pytest.importorskip("litert_torch", reason="litert-torch is not installed; it is an extra (train)")
-pytestmark = [
-    pytest.mark.skipif(os.environ.get("SWARMD_TRAIN") != "1", reason="trains for minutes: set SWARMD_TRAIN=1"),
-    pytest.mark.timeout(900),
-]
+from swarmd_models.bundle import load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.golden import check_golden
+from swarmd_recipes.__main__ import main
 
-from swarmd_models.bundle import load_bundle  # noqa: E402
-from swarmd_models.detector import Detector, DetectorOptions  # noqa: E402
-from swarmd_models.golden import check_golden  # noqa: E402
-from swarmd_recipes.__main__ import main  # noqa: E402
+pytestmark = pytest.mark.timeout(900)
 
 RECORDED_AP = 0.46
 """Of 38 drawn faults after 60 steps and six small chunks, seed 20; processors sum in different orders."""

@@ -1,18 +1,17 @@
-"""The detector and its training. Skipped, saying so, where PyTorch is not installed (`make model` installs it)."""
+"""The detector and its training, in its environment (`make test-train`)."""
 
 import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
-
-from swarmd_models.errors import ArtefactError  # noqa: E402
-from swarmd_models.synthetic.scenes import SceneMaker, SceneOptions  # noqa: E402
-from swarmd_models.synthetic.targets import targets_of  # noqa: E402
-from swarmd_recipes.net import Detector, NetOptions, detector_loss, fold  # noqa: E402
-from swarmd_recipes.train import Recipe, TrainOptions, load_recipe, train  # noqa: E402
+from swarmd_models.errors import ArtefactError
+from swarmd_models.synthetic.scenes import SceneMaker, SceneOptions
+from swarmd_models.synthetic.targets import targets_of
+from swarmd_recipes.net import Detector, NetOptions, detector_loss, fold
+from swarmd_recipes.train import Recipe, TrainOptions, load_recipe, train
 
 TINY = NetOptions(widths=(8, 8, 16, 16, 16), blocks=(1, 1, 1, 1), neck=16)
 SCENE = SceneOptions(width=160, height=128)

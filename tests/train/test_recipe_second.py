@@ -1,4 +1,4 @@
-"""The second stage's training, pruning, rounding of weights. Skipped, saying so, where PyTorch is not installed."""
+"""The second stage's training, pruning, rounding of weights, in its environment (`make test-train`)."""
 
 import copy
 import dataclasses
@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
-
-from swarmd_models.errors import ArtefactError  # noqa: E402
-from swarmd_models.synthetic.scenes import SceneOptions  # noqa: E402
-from swarmd_models.synthetic.thermal import FAULT_LABELS  # noqa: E402
-from swarmd_recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, stray_boxes, train_judge  # noqa: E402
-from swarmd_recipes.net import Detector, NetOptions, fold, million_macs, private_channels  # noqa: E402
-from swarmd_recipes.prune import pruned  # noqa: E402
-from swarmd_recipes.rounding import equalised, round_weights  # noqa: E402
+from swarmd_models.errors import ArtefactError
+from swarmd_models.synthetic.scenes import SceneOptions
+from swarmd_models.synthetic.thermal import FAULT_LABELS
+from swarmd_recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, stray_boxes, train_judge
+from swarmd_recipes.net import Detector, NetOptions, fold, million_macs, private_channels
+from swarmd_recipes.prune import pruned
+from swarmd_recipes.rounding import equalised, round_weights
 
 SCENE = SceneOptions(width=160, height=128)
 SMALL = JudgeOptions(widths=(8, 8, 16, 16), blocks=(1, 1, 1), chunks=3, chunk_frames=3, batch=16)

@@ -1,30 +1,23 @@
 """A whole search of two shapes from nothing, drawn modules only: table, trials, a finalist in full, its bundle.
 
-Takes minutes, so it runs with SWARMD_TRAIN=1 and where the training environment is (`make test-train`).
+Takes minutes, in the environment of training (`make test-train`).
 """
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
-pytest.importorskip("litert_torch", reason="litert-torch is not installed; it is an extra (train)")
-pytest.importorskip("optuna", reason="Optuna is not installed; it is an extra (search)")
-pytestmark = [
-    pytest.mark.skipif(os.environ.get("SWARMD_TRAIN") != "1", reason="trains for minutes: set SWARMD_TRAIN=1"),
-    pytest.mark.timeout(1800),
-]
+from swarmd_models.bench_infer import measure as bench
+from swarmd_models.bundle import load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.golden import check_golden
+from swarmd_recipes.latency import export_grid, measure
+from swarmd_recipes.search import main
+from swarmd_recipes.space import load_plan
 
-from swarmd_models.bench_infer import measure as bench  # noqa: E402
-from swarmd_models.bundle import load_bundle  # noqa: E402
-from swarmd_models.detector import Detector, DetectorOptions  # noqa: E402
-from swarmd_models.golden import check_golden  # noqa: E402
-from swarmd_recipes.latency import export_grid, measure  # noqa: E402
-from swarmd_recipes.search import main  # noqa: E402
-from swarmd_recipes.space import load_plan  # noqa: E402
+pytestmark = pytest.mark.timeout(1800)
 
 PLAN = """
 name = "here"
