@@ -123,8 +123,8 @@ demo-federation: setup  ## three swarms below one region: a router and a gateway
 demo-release: setup  ## a release's whole life on four real daemons
 	$(PY) -m swarmd.demo.release $(ARGS)
 
-bench: setup  ## eye, daemon, world: JSON on standard output
-	$(PY) -m tests.bench.bench_eye && $(PY) -m tests.bench.bench_daemon && $(PY) -m tests.bench.bench_render
+bench: setup  ## eye and each runtime, daemon, world: JSON on standard output; fails at the end where a bar is missed
+	missed=0; for one in eye daemon render; do $(PY) -m tests.bench.bench_$$one || missed=1; done; exit $$missed
 
 bench-swim: setup  ## membership beside serf (ARGS="--n 32 --json"); installs serf where it is missing and you are root
 	$(PY) -m tests.bench.swim.swim_bench $(ARGS)

@@ -29,6 +29,8 @@ class Reference:
     """Of `watch.features_of` over the reference frames."""
     feature_deciles: tuple[float, ...] = ()
     """Nine a feature: a tenth of the reference frames lies between two neighbours."""
+    detail: tuple[float, ...] = ()
+    """Least and greatest fine detail of a frame, greatest of a detection's box (`strange.py`), grey levels; or none."""
 
 
 def read_track_rule(table: TomlReader) -> TrackRule:
@@ -52,4 +54,6 @@ def read_reference(table: TomlReader) -> Reference:
     deciles = table.numbers("feature_deciles", -1e6, 1e6)
     if len(deciles) not in (0, 9 * len(mean)):
         table.problem(f"feature_deciles has {len(deciles)} numbers; {9 * len(mean)} are needed, nine a feature")
-    return Reference(histogram, table.number("detections_per_frame", 0.0, 0.0, 1e6), mean, std, deciles)
+    if len(detail := table.numbers("detail", 0.0, 1e6)) not in (0, 3):
+        table.problem("detail holds three numbers: a frame's least and greatest, a box's greatest")
+    return Reference(histogram, table.number("detections_per_frame", 0.0, 0.0, 1e6), mean, std, deciles, detail)

@@ -1,8 +1,9 @@
 """One loaded model: a frame in, detections out. No memory from frame to frame; tracking is `eye.py`'s."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from swarmd_models.preprocess import Mapping, Preprocessor
 from swarmd_models.recognise import recognise
 from swarmd_models.second import SecondStage, fuse, sigmoid
 from swarmd_models.types import Detection, Image
+
+Box: TypeAlias = tuple[float, float, float, float]
 
 
 def _say_nothing(text: str) -> None:
@@ -180,6 +183,17 @@ class Detector:
         if spec.is_quantised:
             means = (means - spec.zero_point) * spec.scale
         return np.asarray(np.atleast_1d(means), np.float64)
+
+    def seen(self) -> tuple[Image, Callable[[Box], Box]]:
+        """The newest frame as the net saw it (written anew by the next), and frame pixels to pixels of that."""
+        mapping = self._preprocessor.mapping
+        assert mapping is not None
+
+        def to_canvas(box: Box) -> Box:
+            (x1, y1, x2, y2), (sx, sy) = box, (mapping.scale_x, mapping.scale_y)
+            return x1 * sx + mapping.pad_x, y1 * sy + mapping.pad_y, x2 * sx + mapping.pad_x, y2 * sy + mapping.pad_y
+
+        return self._preprocessor.canvas, to_canvas
 
     def raw_outputs(self, image: Image) -> list[Array]:
         """Copies of the raw outputs for one frame, for golden vectors and conformance."""

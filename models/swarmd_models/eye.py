@@ -25,6 +25,7 @@ from swarmd_models.geo.geolocate import (
 )
 from swarmd_models.geo.terrain import Terrain
 from swarmd_models.looks import Looks
+from swarmd_models.strange import StrangeJudge
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
 
@@ -48,6 +49,8 @@ class EyeOptions:
     first_track_id: int = 1
     looks: bool = False
     """Whether events say how their things look (`looks.py`)."""
+    reject: bool = False
+    """Whether frames and detections of another world count for nothing (`strange.py`)."""
     looks_never: tuple[str, ...] = ()
     """Words in a label of which none does, beside those that are always private."""
 
@@ -64,6 +67,9 @@ class Eye:
         self._terrain: Terrain | None = None
         interval_ns = options.update_interval_ms * 1_000_000
         self._tracker = Tracker(_rule(detector.bundle, options), interval_ns, options.first_track_id)
+        self.strange: StrangeJudge | None = None
+        """What has been rejected; None before the first frame, and where nothing is."""
+        self._judged: Detector | None = None
         self._looks = Looks(options.looks_never) if options.looks else None
 
     @classmethod
@@ -141,7 +147,17 @@ class Eye:
             FrameError: This frame cannot be used.
             BackendError: The runtime failed.
         """
-        return self.follow(frame, self._detector.detect(frame.image))
+        found = self._detector.detect(frame.image)
+        if not self._options.reject:
+            return self.follow(frame, found)
+        started = time.perf_counter_ns()
+        if self.strange is None or self._judged is not self._detector:
+            before = self.strange.counts if self.strange is not None else None
+            self._judged, self.strange = self._detector, StrangeJudge(self.bundle.reference, before)
+        found, reason = self.strange.judge(frame.image, self._detector, found)
+        judged_ns = time.perf_counter_ns() - started
+        result = self.follow(frame, found)
+        return replace(result, stage_ns={**result.stage_ns, "judge": judged_ns}, rejected=reason)
 
     def follow(self, frame: Frame, detections: list[Detection]) -> EyeResult:
         """Track what was detected in a frame; `see` without the model."""

@@ -80,6 +80,11 @@ class Preprocessor:
         return self._canvas
 
     @property
+    def mapping(self) -> Mapping | None:
+        """Of the newest frame; None before the first."""
+        return self._mapping
+
+    @property
     def is_bit_flip(self) -> bool:
         """Whether quantising is one XOR (the project's own contract holds)."""
         return self._flips

@@ -9,14 +9,16 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from swarmd_models.backends.base import Array
 from swarmd_models.bundle import Bundle, load_bundle, resolve
 from swarmd_models.bundle_rules import Reference
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
-from swarmd_models.types import Image
+from swarmd_models.strange import box_detail, detail_of
+from swarmd_models.types import Detection, Image
 from swarmd_models.watch import features_of, measure_reference
 
 FRAMES = 120
@@ -44,13 +46,20 @@ def measure(bundle: Bundle, images: Iterable[Image], backends: tuple[str, ...] =
     if bundle.second is not None:  # What it says is its, not that of a busy machine which has no time for it.
         bundle = dataclasses.replace(bundle, second=dataclasses.replace(bundle.second, budget_ms=0.0))
     detector = Detector.open(bundle, DetectorOptions(backends))
+    seen: list[tuple[Sequence[Detection], Array]] = []
+    details: list[tuple[float, list[float]]] = []
     try:
-        seen = [(detector.detect(image), features_of(image, detector.pooled())) for image in images]
+        for image in images:
+            found = detector.detect(image)
+            seen.append((found, features_of(image, detector.pooled())))
+            canvas, to_canvas = detector.seen()
+            detail = detail_of(canvas)
+            details.append((float(detail.mean()), [box_detail(detail, to_canvas(one.box)) for one in found]))
     finally:
         detector.close()
     if len(seen) < _MIN_FRAMES:
         raise ArtefactError(f"a reference of {len(seen)} frames says nothing; give at least {_MIN_FRAMES}")
-    return measure_reference(seen)
+    return measure_reference(seen, details)
 
 
 def composed(bundle: Bundle, crops: str, frames: int = FRAMES) -> Iterator[Image]:
@@ -65,8 +74,9 @@ def composed(bundle: Bundle, crops: str, frames: int = FRAMES) -> Iterator[Image
 def write(path: Path, reference: Reference) -> None:
     """Replace the table `[reference]` of a bundle's TOML; raises `ArtefactError`."""
     lines = ["[reference]", f"detections_per_frame = {round(reference.detections_per_frame, 4)}"]
-    for key in ("score_histogram", "feature_mean", "feature_std", "feature_deciles"):
-        lines.append(f"{key} = {[round(value, 5) for value in getattr(reference, key)]}")
+    for key in ("score_histogram", "feature_mean", "feature_std", "feature_deciles", "detail"):
+        if values := getattr(reference, key):
+            lines.append(f"{key} = {[round(value, 5) for value in values]}")
     table = "\n".join(lines) + "\n"
     try:
         text = path.read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from swarmd_models.errors import FrameError, SourceError, SourceRefused
 from swarmd_models.levelling import Leveller, is_raw
 from swarmd_models.picture_file import decoded, picture_bytes
+from swarmd_models.radiometric import kelvin_of
 from swarmd_models.stream_probe import is_about_user, why_refused
 from swarmd_models.types import Frame, FrameSource
 from swarmd_models.v4l2 import open_camera, parse_wish
@@ -367,6 +368,8 @@ def read_picture(path: Path) -> npt.NDArray[Any]:
         SourceError: Missing, too large, truncated, or no picture.
     """
     data = picture_bytes(path)
+    if data[:2] == b"\xff\xd8" and (kelvin := kelvin_of(data)) is not None:
+        return kelvin
     # IMREAD_COLOR would make measurements of 16 bits flat, so those are asked for first.
     if _may_be_raw(data):
         image = decoded(data, path, cv2.IMREAD_UNCHANGED)

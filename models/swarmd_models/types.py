@@ -132,3 +132,5 @@ class EyeResult:
     events: Sequence[TrackEvent]
     stage_ns: dict[str, int] = field(default_factory=dict)
     """Nanoseconds by stage: preprocess, infer, decode, nms, track, locate."""
+    rejected: str = ""
+    """Why nothing that was seen in it counts (`strange.REASONS`), or ""."""

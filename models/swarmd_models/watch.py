@@ -147,8 +147,7 @@ class ModelWatch:
                 self._mean, self._std, self._deciles = stack.mean(axis=0), stack.std(axis=0), _deciles(stack)
                 self._gathered.clear()
             return
-        z = (features - self._mean) / np.maximum(self._std, _MIN_STD)
-        self.ood = float(np.sqrt(np.square(np.clip(z, -1e3, 1e3)).mean()))
+        self.ood = ood_of(features, self._mean, self._std)
         self._measured += 1
         self._ood_frames += self.ood > OOD_LIMIT
         self.counters["frames_measured"] += 1
@@ -156,6 +155,12 @@ class ModelWatch:
         if len(self._deciles) == features.size:
             self._bins.append((self._deciles < features[:, None]).sum(axis=1))
             self._unjudged_frames += 1
+
+
+def ood_of(features: Array, mean: Array, std: Array) -> float:
+    """How far a frame lies from a reference: the root mean square of its features' z-scores, 1 for one of its own."""
+    z = (features - mean) / np.maximum(std, _MIN_STD)
+    return float(np.sqrt(np.square(np.clip(z, -1e3, 1e3)).mean()))
 
 
 def features_of(image: Image, pooled: Array) -> Array:
@@ -169,8 +174,16 @@ def features_of(image: Image, pooled: Array) -> Array:
     return np.concatenate([[sample.mean() / 255.0, sample.std() / 255.0], pooled.ravel()[: MAX_FEATURES - 2]])
 
 
-def measure_reference(frames: Sequence[tuple[Sequence[Detection], Array]]) -> Reference:
-    """The reference of a model from frames like those it was made for: (detections, features) of each."""
+def measure_reference(
+    frames: Sequence[tuple[Sequence[Detection], Array]], details: Sequence[tuple[float, Sequence[float]]] = ()
+) -> Reference:
+    """The reference of a model from frames like those it was made for.
+
+    Args:
+        frames: (detections, features) of each.
+        details: Fine detail of each and of its detections' boxes (`strange.py`); none, and detail is not judged.
+    """
+    of_frames, of_boxes = [one for one, _ in details], [one for _, boxes in details for one in boxes]
     scores = [detection.score for detections, _ in frames for detection in detections]
     stack = np.stack([features for _, features in frames])
     return Reference(
@@ -179,6 +192,7 @@ def measure_reference(frames: Sequence[tuple[Sequence[Detection], Array]]) -> Re
         tuple(float(value) for value in stack.mean(axis=0)),
         tuple(float(value) for value in stack.std(axis=0)),
         tuple(float(value) for value in _deciles(stack).ravel()),
+        (min(of_frames), max(of_frames), max(of_boxes)) if of_frames and of_boxes else (),
     )
 
 

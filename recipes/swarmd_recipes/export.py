@@ -423,7 +423,7 @@ def _toml(
     reference = thresholds.get("reference")
     if reference is not None:
         lines += ["", "[reference]", f"detections_per_frame = {round(reference.detections_per_frame, 4)}"]
-        for key in ("score_histogram", "feature_mean", "feature_std", "feature_deciles"):
+        for key in ("score_histogram", "feature_mean", "feature_std", "feature_deciles", "detail"):
             if values := getattr(reference, key):
                 lines.append(f"{key} = {[round(value, 5) for value in values]}")
     lines += ["", "[provenance]", *(f"{key} = {_value(value)}" for key, value in provenance.items()), ""]

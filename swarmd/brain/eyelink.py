@@ -117,7 +117,7 @@ class EyeLink:
                 keep_frames=eye.keep_frames,
                 keep_frames_bytes=eye.keep_frames_mib << 20,
                 first_track_id=self._tracks.first_track_id,
-                per_1000=(eye.false_alarms_per_1000, eye.candidates_per_1000),
+                point=ipc.OperatingPoint(eye.false_alarms_per_1000, eye.candidates_per_1000, eye.reject),
                 thumbnails=eye.thumbnails,
                 private=ipc.PrivateRule(eye.thumbnails_never, privacy.redact, privacy.masks),
                 looks=eye.looks and not eye.moving,

@@ -54,6 +54,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--false-per-1000", type=float, default=0.0, metavar="R", help="false alarms that thresholds may let through"
     )
+    parser.add_argument(
+        "--reject",
+        action="store_true",
+        help="what the model was not made for (covered lens, patterns) counts for nothing",
+    )
     parser.add_argument("--backend", default="litert", metavar="LIST", help="runtimes to try, comma-separated")
     parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads for inference")
     parser.add_argument("--tracks", action="store_true", help="add track events to each line")
@@ -93,7 +98,7 @@ def _run(args: argparse.Namespace) -> int:
     options = DetectorOptions(tuple(args.backend.split(",")), args.threads, args.threshold, args.false_per_1000)
     poses = open_poses(args.pose)
     calibrated = read_calibration(Path(args.calibration)) if args.calibration else None
-    eye = Eye.open(bundle, EyeOptions(options), None, _note)
+    eye = Eye.open(bundle, EyeOptions(options, reject=args.reject), None, _note)
     eye.set_boresight(_boresight(args.boresight))
     eye.set_terrain(open_terrain(terrain))
     source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)
@@ -175,6 +180,8 @@ def _show(result: "EyeResult", args: argparse.Namespace) -> None:
                 for d in result.detections
             ],
         }
+        if result.rejected:
+            line["rejected"] = result.rejected
         if args.tracks:
             line["tracks"] = [_track(event) for event in result.events]
         print(json.dumps(line, separators=(",", ":")))

@@ -144,6 +144,10 @@ class EyeSection:
         low=0.0,
         high=1000.0,
     )
+    reject: bool = option(
+        False,
+        "Frames (a covered lens, another sensor) and things (patterns) that the model was not made for count not.",
+    )
     keep_frames: str = option("", "Directory for frames the model was unsure of; empty keeps none, ever.")
     keep_frames_mib: int = option(
         256, "Most that the kept frames may take, MiB; the oldest go first.", low=1, high=65536

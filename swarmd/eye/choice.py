@@ -53,7 +53,9 @@ class ModelChoice:
         zoo = zoo_of(config.model)
         if zoo is None:
             return config.model
-        options = DetectorOptions(config.backends, config.threads, 0.0, *config.per_1000)
+        options = DetectorOptions(
+            config.backends, config.threads, 0.0, config.point.false_per_1000, config.point.candidates_per_1000
+        )
         rungs, problems = measure_zoo(options, zoo, self._device)
         for problem in problems:
             self._warn(problem)

@@ -57,6 +57,17 @@ class CameraRule(msgspec.Struct, frozen=True):
     terrain: TerrainWords = TerrainWords()
 
 
+class OperatingPoint(msgspec.Struct, frozen=True):
+    """What counts of what the model says."""
+
+    false_per_1000: float = 0.0
+    """False alarms in 1,000 healthy things that thresholds may let through; 0: the bundle's own thresholds."""
+    candidates_per_1000: float = 0.0
+    """The same for candidates; 0: none are told."""
+    reject: bool = False
+    """Whether frames and detections of another world count for nothing (`swarmd_models.strange`)."""
+
+
 class PrivateRule(msgspec.Struct, frozen=True):
     """What nobody is shown of a picture that leaves the eye."""
 
@@ -102,9 +113,7 @@ class Configure(_Message, frozen=True):
     """How long all must be well before the eye takes on more again."""
     dwell_s: float = 5.0
     """Between two steps down."""
-    per_1000: tuple[float, float] = (0.0, 0.0)
-    """(false alarms in 1,000 healthy things that thresholds may let through, 0: the bundle's own thresholds; the same
-    for candidates, 0: none are told)."""
+    point: OperatingPoint = OperatingPoint()
     thumbnails: bool = False
     """Whether small pictures of tracks are made (`thumbs.py`)."""
     private: PrivateRule = PrivateRule()

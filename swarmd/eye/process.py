@@ -68,6 +68,7 @@ from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.geo.terrain import REASONS
 from swarmd_models.operating_point import alike_milli
 from swarmd_models.redaction import PEOPLE, Redactor
+from swarmd_models.strange import REASONS as STRANGE_REASONS
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
 
@@ -111,6 +112,7 @@ class EyeProcess:
         self._capture_error = ""
         self._stats_due = 0.0
         self._failures = 0
+        self._is_rejecting = False
         self._last_pose: Pose | None = None
         self._beats = itertools.count()
         self._choice: ModelChoice | None = None
@@ -152,11 +154,18 @@ class EyeProcess:
         if config.camera.calibration:
             self._intrinsics = read_calibration(Path(config.camera.calibration))
         options = EyeOptions(
-            DetectorOptions(config.backends, config.threads, config.score_threshold, *config.per_1000),
+            DetectorOptions(
+                config.backends,
+                config.threads,
+                config.score_threshold,
+                config.point.false_per_1000,
+                config.point.candidates_per_1000,
+            ),
             config.update_interval_ms,
             config.min_hits,
             config.first_track_id,
             config.looks,
+            config.point.reject,
             config.private.never,
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
@@ -276,6 +285,7 @@ class EyeProcess:
             self._fail(error)
             return 0
         self._failures = 0
+        self._rejected(result.rejected)
         if self._eye.terrain is not None and (news := self._eye.terrain.news()):
             self._announce(news)
         self._observe(frame, result)
@@ -283,6 +293,12 @@ class EyeProcess:
         self._tell(frame, result)
         self._show(frame, result)
         return 1
+
+    def _rejected(self, reason: str) -> None:
+        """Frames of another world: the first of each row is told, all are counted."""
+        if reason and not self._is_rejecting:
+            self._announce(f"what the camera shows is rejected ({reason}): docs/eye.md, a judge that rejects")
+        self._is_rejecting = bool(reason)
 
     def _observe(self, frame: Frame, result: EyeResult) -> None:
         """Drift, and frames worth labelling."""
@@ -446,6 +462,8 @@ class EyeProcess:
             counters |= {f"terrain_{reason}": self._eye.terrain.counts[reason] for reason in REASONS}
         if self._swapper is not None:
             counters |= self._swapper.counters
+        if self._eye.strange is not None:
+            counters |= {f"rejected_{reason}": self._eye.strange.counts[reason] for reason in STRANGE_REASONS}
         second = self._eye.detector.second
         if second is not None:
             counters |= {f"second_{what}": count for what, count in dataclasses.asdict(second.counts).items()}

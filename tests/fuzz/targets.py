@@ -28,6 +28,7 @@ from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
 from swarmd_models.geo.calibration import parse_calibration
 from swarmd_models.picture_header import read_header
+from swarmd_models.radiometric import kelvin_of
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
 from swarmd_protocols.channel.codec import encode, join
@@ -389,10 +390,16 @@ def _eye_files() -> Fuzzed:
     def target(data: bytes) -> None:
         embedded_labels(data)
         read_header(data)
+        kelvin_of(data)
         with contextlib.suppress(ValueError):
             parse_calibration(data.decode())
 
-    pictures = [b"\xff\xd8\xff\xc0\0\x0b\x08\0\x10\0\x20\x01", b"P5 640 512 255\n", b"BM" + bytes(28)]
+    pictures = [
+        b"\xff\xd8\xff\xe1\0\x30FLIR\0\x01\0\0FFF\0" + bytes(32),
+        b"\xff\xd8\xff\xc0\0\x0b\x08\0\x10\0\x20\x01",
+        b"P5 640 512 255\n",
+        b"BM" + bytes(28),
+    ]
     return Fuzzed([b"TFL3" * 10 + packed.getvalue(), calibration, *pictures], target)
 
 
