@@ -116,6 +116,8 @@ def measure_zoo(
                 continue  # It sees nothing.
             if "narrow" in bundle.provenance:
                 continue  # Made to run in parts; as a whole it is what it was made of, and slower.
+            if "early_exit" in bundle.provenance:
+                continue  # Its twin, whose second stage may be given up, is there.
             needs_mb = memory_mb(bundle)
             if device is not None and 0 < device.free_memory_mb * MEMORY_SHARE < needs_mb:
                 problems.append(

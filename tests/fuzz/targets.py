@@ -394,12 +394,8 @@ def _eye_files() -> Fuzzed:
         with contextlib.suppress(ValueError):
             parse_calibration(data.decode())
 
-    pictures = [
-        b"\xff\xd8\xff\xe1\0\x30FLIR\0\x01\0\0FFF\0" + bytes(32),
-        b"\xff\xd8\xff\xc0\0\x0b\x08\0\x10\0\x20\x01",
-        b"P5 640 512 255\n",
-        b"BM" + bytes(28),
-    ]
+    pictures = [b"\xff\xd8\xff\xc0\0\x0b\x08\0\x10\0\x20\x01", b"P5 640 512 255\n", b"BM" + bytes(28)]
+    pictures.append(b"\xff\xd8\xff\xe1\0\x30FLIR\0\x01\0\0FFF\0" + bytes(32))
     return Fuzzed([b"TFL3" * 10 + packed.getvalue(), calibration, *pictures], target)
 
 

@@ -1,12 +1,13 @@
 """The zoo as it ships: sizes, golden vectors, and the scores that its bundles claim."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from swarmd_models.bundle import BLIND, DEFAULT_MODEL, ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.evaluate import choose_split, evaluate_crops, float_twin, nominal_pixel_m
+from swarmd_models.evaluate import FrameSpec, choose_split, evaluate_crops, float_twin, frames_of, nominal_pixel_m
 from swarmd_models.golden import check_golden
 from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
 
@@ -35,6 +36,26 @@ def test_every_file_of_the_zoo_is_small_and_belongs_to_a_bundle() -> None:
         assert path.name == "README.md" or (ZOO / f"{path.name.split('.')[0]}.toml").is_file(), path
     assert load_bundle("zoo:small-320").model_path.stat().st_size <= 1_000_000
     assert DEFAULT_MODEL == "zoo:small-320"
+
+
+def test_the_bundle_that_exits_early_differs_from_its_twin_in_how_many_boxes_are_looked_at_again() -> None:
+    early, twin = load_bundle("zoo:small-320-early"), load_bundle("zoo:small-320")
+    assert early.second is not None
+    assert twin.second is not None
+    assert early.model_path == twin.model_path
+    assert early.decode == twin.decode
+    same = {"candidate_threshold": 0.5, "budget_ms": 1.0}
+    assert early.second == replace(twin.second, **same)
+    assert early.curve is None, "the twin's curve was measured with every suspicion looked at again"
+    asked = []
+    for bundle in (early, twin):
+        detector = Detector.open(bundle, DetectorOptions())
+        for scene in frames_of(FrameSpec(prevalence=0.05, frames=6, seed=5), bundle):
+            detector.detect(scene.image)
+        assert detector.second is not None
+        asked.append(detector.second.counts.examined + detector.second.counts.late)
+        detector.close()
+    assert 2 * asked[0] < asked[1]
 
 
 @pytest.mark.slow
