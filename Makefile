@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile attacks ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -149,6 +149,9 @@ bench-scale: setup  ## what a device pays as its swarm grows (ARGS="--nodes 20 5
 
 bench-hostile: setup  ## what one hostile member, accuser, stranger or client can make the others pay (ARGS="--only swim")
 	$(PY) -m tests.bench.bench_hostile $(ARGS)
+
+attacks: setup  ## sixteen attacks of a review, as it made them: has any its effect again? (ARGS="one_fail_vote")
+	$(PY) -m tests.bench.attacks $(ARGS)
 
 bench-inference: setup  ## the inference API beside a bare loop of the same runtime
 	$(PY) -m tests.bench.bench_inference $(ARGS)
