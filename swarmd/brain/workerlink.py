@@ -198,6 +198,7 @@ class WorkerLink:
                     lane=self._config.lending.tensors if self.lending is not None else "",
                     plan=self._config.lending.plan if self._config.lending.borrow else "",
                     split=self._config.lending.split if self._config.lending.borrow else "",
+                    leave=self._config.lending.leave,
                     session_key=self._session_key,
                 )
             )

@@ -26,6 +26,12 @@ class LendingSection:
         "",
         "File of models in parts, as `swarmd bundle cut` writes it: parts run here or there (`Swarmd-Borrow: split`).",
     )
+    leave: str = option(
+        "frames",
+        "What may leave at most, whatever programs ask for: `never` anything, `features` that a part of a model has "
+        "computed here, `crops` of pictures (boxes of the own model, all else grey), or whole inputs (`frames`).",
+        choices=("never", "features", "crops", "frames"),
+    )
     lend_to: tuple[str, ...] = option(
         (), "Names that members were enrolled under: only they may borrow here; empty: every member."
     )

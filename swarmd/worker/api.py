@@ -37,6 +37,7 @@ from swarmd.worker.elsewhere import (
 )
 from swarmd.worker.for_others import ForOthers
 from swarmd.worker.http_server import Answer, Call
+from swarmd.worker.leaving import CROPS, FRAMES, LEVELS
 from swarmd.worker.lent import INFER, METADATA
 from swarmd.worker.oip import OipError, Question, read_question, write_answer
 from swarmd.worker.residency import NotResidentError, Residency, Resident, lane_of
@@ -84,6 +85,7 @@ class InferenceApi:
         borrowing: Borrowing | None = None,
         shelf: "Shelf | None" = None,
         fetcher: "Fetcher | None" = None,
+        leave: str = FRAMES,
     ) -> None:
         """Serve nothing yet; `residency.add` does.
 
@@ -94,12 +96,14 @@ class InferenceApi:
             borrowing: Asks other devices; None: no request leaves this one.
             shelf: Where they fetch what is large; None: nothing large leaves.
             fetcher: Fetches what is large from them; None: nothing large is taken.
+            leave: What may leave at most: one of `leaving.LEVELS`.
         """
+        self._leave = leave
         self.residency = Residency(lambda resident: runner.call(resident.service.close))
         self.elsewhere: Elsewhere | None = None
         """Has other devices answer; None: this one does not borrow."""
         if borrowing is not None:
-            self.elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind, fetcher)
+            self.elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind, fetcher, leave)
         self.cascading: Cascading | None = None
         """Walks plans; None: there is none."""
         self.splitting: Splitting | None = None
@@ -179,7 +183,7 @@ class InferenceApi:
                 raise OipError(400, "`Swarmd-Borrow: split` wants lending.borrow and lending.split")
             self._judge_place(call)
             return await self.splitting.handle(call, name, version, rest, _PRIORITIES)
-        if wants_fleet(call) and rest == ["infer"] and self.fleet is not None:
+        if wants_fleet(call) and rest == ["infer"] and self.fleet is not None and self._leave == FRAMES:
             return await self.fleet.handle(call, name, version, self._deadline_ms)
         try:
             resident, lane = self.residency.find_able(name, *able) if able[0] else self.residency.find(name, version)
@@ -274,7 +278,10 @@ class InferenceApi:
         self, call: Call, name: str, resident: Resident, lane: str, able: tuple[str, int]
     ) -> Answer:
         """Here, or where the program allows it, at another: where this device is too busy, or another is quicker."""
-        elsewhere = self.elsewhere if may_leave(call) else None
+        least = CROPS if wants_plan(call) else FRAMES
+        # What may not leave is answered here, as if the program had not said that it may.
+        is_free = LEVELS.index(self._leave) >= LEVELS.index(least)
+        elsewhere = self.elsewhere if may_leave(call) and is_free else None
         wants_soonest = elsewhere is not None and wants_quickest(call) and elsewhere.may_travel(call.body)
         is_busy = not (wants_soonest and self.batcher.unit_ns(resident.digest))
         walks = elsewhere is not None and wants_plan(call)

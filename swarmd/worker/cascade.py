@@ -26,7 +26,8 @@ import numpy as np
 from swarmd.worker.answers import JSON, LENDER_HEADER, PARTS_HEADER, binary
 from swarmd.worker.elsewhere import Errand, Found, Own
 from swarmd.worker.http_server import Answer
-from swarmd.worker.oip import OipError, read_answer, write_answer
+from swarmd.worker.leaving import CROPS, FRAMES, redacted
+from swarmd.worker.oip import OipError, read_answer, write_answer, write_question
 from swarmd_models.backends.base import Array
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
@@ -215,6 +216,7 @@ class Cascading:
         plans: Mapping[str, Asking],
         run: Callable[[Own, int, int], Awaitable[Tensors]],
         ask: Callable[[Errand], Awaitable[Found]],
+        leave: str = FRAMES,
     ) -> None:
         """Put the parts together.
 
@@ -222,7 +224,9 @@ class Cascading:
             plans: By the digest of the bundle that they begin with.
             run: Has the own model answer, at a priority, by a moment of the monotonic clock; raises `OipError`.
             ask: Has another device answer; raises `OipError`.
+            leave: What of a picture may leave at most: one of `leaving.LEVELS`.
         """
+        self._leave = leave
         self._plans = plans
         self._run = run
         self._ask = ask
@@ -263,6 +267,7 @@ class Cascading:
             is_sure = False
             left_ms = int(left_ns * (1.0 - _RESERVE)) // 1_000_000
             try:
+                errand = self._as_allowed(errand, own, scene)
                 found = await self._ask(replace(errand, digest=digest.hex(), left_ms=left_ms))
                 outputs = _judged(read_answer(found.body, found.json_bytes))
             except OipError:
@@ -276,6 +281,16 @@ class Cascading:
             raise OipError(503, "neither this device nor another has had time for the picture")
         self.counters["cascade_sure"] += is_sure
         return scene.outputs(own.resident.service.bundle.labels), scene.parts, lenders
+
+    def _as_allowed(self, errand: Errand, own: Own, scene: Scene) -> Errand:
+        """The picture as it may leave; raises `OipError` (403) where there is nothing in it that may."""
+        if self._leave == FRAMES or errand.lets_out == CROPS:
+            return errand
+        if not scene.objects:
+            raise OipError(403, "nothing is seen in the picture, and lending.leave lets no whole one leave")
+        image = redacted(own.question.inputs["image"], np.array([one.box for one in scene.objects]))
+        body, json_bytes = write_question({"image": image}, 0)
+        return replace(errand, body=body, json_bytes=json_bytes, lets_out=CROPS)
 
 
 def _judged(outputs: dict[str, Array]) -> dict[str, Array]:

@@ -15,6 +15,8 @@ from swarmd.worker.batcher import Batcher
 from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, number_of
 from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Call
+from swarmd.worker.leaving import FRAMES
+from swarmd.worker.leaving import judge as judge_leaving
 from swarmd.worker.lent import (
     BORROWER,
     INFER,
@@ -119,6 +121,8 @@ class Errand:
     """What comes out has no more."""
     far: Far | None = None
     """The input lies there instead of in `body`."""
+    lets_out: str = FRAMES
+    """What of this device's own is in it: one of `leaving.LEVELS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +226,7 @@ class Elsewhere:
         residency: Residency,
         run: Callable[[Own, int], Awaitable[Tensors]],
         fetcher: "Fetcher | None" = None,
+        leave: str = FRAMES,
     ) -> None:
         """Put the parts together.
 
@@ -232,7 +237,10 @@ class Elsewhere:
             residency: Keeps a bundle while an answer is held against it.
             run: Has the own model answer, behind all other work, by a moment of the monotonic clock.
             fetcher: Fetches what lenders keep; None: nothing.
+            leave: What may leave at most: one of `leaving.LEVELS`.
         """
+        self.leave = leave
+        """What may leave at most."""
         self._fetcher = fetcher
         self._borrowing = borrowing
         self._shelf = shelf
@@ -262,6 +270,8 @@ class Elsewhere:
             is_sound: Whether an answer can be used; one of a lender's that cannot counts against it. None: it cannot,
                 and whether that is its lender's fault is known once another has answered the same.
         """
+        if question.what != METADATA:
+            judge_leaving(question.lets_out, self.leave)
         if question.far is not None:
             return await self._ask_handed(question, question.far, own, is_sound)
         body, shelf = question.body, self._shelf

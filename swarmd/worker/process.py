@@ -86,7 +86,13 @@ class WorkerProcess:
             self._shelf = lane.Shelf(config.max_request_bytes, self._bodies_bytes) if config.lane else None
             self._fetcher = lane.Fetcher(config.max_request_bytes) if config.lends or config.split else None
         self._api = InferenceApi(
-            Batcher(batching), self._runner, config.deadline_ms, self._borrowing, self._shelf, self._fetcher
+            Batcher(batching),
+            self._runner,
+            config.deadline_ms,
+            self._borrowing,
+            self._shelf,
+            self._fetcher,
+            config.leave,
         )
         self._file_problems: list[str] = []
         """What is wrong with files that the configuration names; the rest is served."""
@@ -116,7 +122,7 @@ class WorkerProcess:
             from swarmd.worker.cascade import Cascading, PlanError, read_plans
 
             try:
-                api.cascading = Cascading(read_plans(config.plan), api.run_own, api.elsewhere.ask)
+                api.cascading = Cascading(read_plans(config.plan), api.run_own, api.elsewhere.ask, config.leave)
             except PlanError as error:
                 self._file_problems.append(str(error))
         if config.split:

@@ -36,6 +36,7 @@ from swarmd.worker.batcher import Batcher
 from swarmd.worker.borrowing import NobodyError
 from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Far, Found, Own, json_length
 from swarmd.worker.http_server import Answer, Call
+from swarmd.worker.leaving import FEATURES, FRAMES
 from swarmd.worker.lent import INFER, KEY_BYTES, PASSED_ON
 from swarmd.worker.oip import (
     DATATYPES,
@@ -375,6 +376,7 @@ class _Walker:
             by_lane=not walk.failures, is_patient=not (step.has_own_rest or far),
             keep_key=secrets.token_bytes(KEY_BYTES) if may_keep else b"",
             keep_bytes=_most_bytes(self._split.ports[part.end], units), far=far,
+            lets_out=FEATURES if part.begin else FRAMES,
         )  # fmt: skip
         elsewhere = self._all._device.elsewhere
         assert elsewhere is not None

@@ -48,6 +48,8 @@ class Serve(_Word, frozen=True):
     """A file of plans (`cascade.py`); "": none."""
     split: str = ""
     """A file of models in parts (`splitting.py`); "": none."""
+    leave: str = "frames"
+    """What may leave at most (`leaving.py`)."""
     session_key: bytes = b""
     """What texts that go on later are sealed with (`texting.py`), 32 bytes; empty: the worker makes its own."""
 
