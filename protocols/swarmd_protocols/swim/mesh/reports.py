@@ -24,7 +24,7 @@ _GAP_NS = 250 * _MS
 """Shortest time between two reports, nanoseconds: a node in motion gains and loses one neighbour a second or two."""
 RENEWED_NS = 240 * _S
 """A report is said again, under a new number, when it has stood for so long, nanoseconds, or for up to a quarter less,
-so that not all do so at once: 150 bytes of each member, passed on by a third."""
+so that not all do so at once: 99 bytes of each member and 5 for each that is near to it."""
 STALE_NS = 540 * _S
 """Who has said nothing for so long, nanoseconds, counts no more, whoever claims to hear it: longer than twice the time
 after which it would have, and with the second until that is told less than the ten minutes that a ghost may live."""
