@@ -205,7 +205,8 @@ def ask_gateways(
     files = MqttConfig(ca_file=config.ca_file, cert_file=config.cert_file, key_file=config.key_file)
     scatter = Scatter(asked, wait_s)
     for path in paths:
-        threading.Thread(target=scatter.ask, args=(read_address(path), config.prefix, files), daemon=True).start()
+        # No daemon threads: what ends with the interpreter inside the library takes the whole process with it.
+        threading.Thread(target=scatter.ask, args=(read_address(path), config.prefix, files)).start()
     told: dict[bytes, Told] = {}
     for question, frame in scatter.frames():
         take(told, question, frame)
@@ -252,7 +253,9 @@ class Scatter:
         # Who routes for itself listens already: there this is a client of it.
         reached = ZenohAddress(address.connect or address.listen, (), address.tls)
         try:
-            for key, value in settings_of(reached, prefix, files).items():
+            left_ms = max(50, round(1_000 * (self._deadline_s - time.monotonic())))
+            soon = {"connect/timeout_ms": left_ms, "transport/unicast/open_timeout": left_ms}
+            for key, value in {**settings_of(reached, prefix, files), **soon}.items():
                 config.insert_json5(key, json.dumps(value))
             session = zenoh.open(config)
         except (zenoh.ZError, DaemonError):

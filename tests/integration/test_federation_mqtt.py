@@ -55,6 +55,68 @@ async def site(folder: Path) -> AsyncIterator[BrokerSite]:
         await one.end()
 
 
+BRIDGE = f"""listener {{port}} 127.0.0.1
+allow_anonymous true
+connection above
+address 127.0.0.1:{{above}}
+bridge_protocol_version mqttv50
+restart_timeout 1
+topic {PREFIX}/+/up/+ out 0
+topic {PREFIX}/+/down/+ in 0
+"""
+"""What federation.md says of bridged brokers: frames go up and down, and nothing else crosses."""
+
+
+class BridgedSite(BrokerSite):
+    """Gateways speak with brokers of their own, which mosquitto's bridges join with those of the region."""
+
+    above: list[MqttPipe]
+
+    async def begin(self) -> None:
+        await asyncio.gather(*(asyncio.to_thread(pipe.start) for pipe in self.above))
+        await super().begin()
+
+    def open_region(self) -> None:
+        below, self.pipes = self.pipes, self.above
+        super().open_region()
+        self.pipes = below
+
+    async def end(self) -> None:
+        await super().end()
+        for pipe in self.above:
+            pipe.stop()
+
+
+@contextlib.asynccontextmanager
+async def bridged(folder: Path) -> AsyncIterator[BridgedSite]:
+    above, below = [], []
+    for at in range(2):
+        for name in ("above", "below"):
+            (folder / f"{name}{at}").mkdir()
+        above.append(MqttPipe(folder / f"above{at}"))
+        config = BRIDGE.replace("{above}", str(above[at].port))
+        below.append(MqttPipe(folder / f"below{at}", config))
+    one = BridgedSite(folder, below, lambda client: mqtt_maker(MqttConfig(), PREFIX, client))
+    one.brokers, one.above = below, above
+    try:
+        await one.begin()
+        yield one
+    finally:
+        await one.end()
+
+
+async def test_bridged_brokers_carry_both_ways_and_a_dead_one_loses_nothing(tmp_path: Path) -> None:
+    async with bridged(tmp_path) as one:
+        one.see(3)
+        await one.until(lambda: one.readable() == 3, "three things over bridges", 150)
+        # The site's broker stands, so its gateways' connections do: only that nobody answers tells them.
+        one.above[0].stop()
+        one.see(3)
+        await one.until(lambda: one.readable() == 6, "what was seen when a broker of the region was dead", 150)
+        await one.until(lambda: all(not len(gateway._outbox) for gateway in one.gateways), "all to be answered", 150)
+        assert all(gateway.refused == 0 for gateway in one.gateways)
+
+
 async def test_a_broker_freezes_and_the_other_carries_on(tmp_path: Path) -> None:
     async with site(tmp_path) as one:
         one.see(3)

@@ -1,16 +1,18 @@
 """Questions to the gateways of this moment: who is answered, what an answer is worth, and what is stale without one."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from swarmd.federation.answering import ANSWERS_BURST_BYTES, LOOK_BYTES, Answering
-from swarmd.federation.live import Question, Told, laid_over, questions, take
+from swarmd.federation.live import Question, Told, ask_gateways, laid_over, questions, take
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.rows import ObjectQuery, ObjectsAnswer
+from swarmd.federation.settings import RegionConfig
 from swarmd.federation.store import FILE_NAME as REGION_FILE
 from swarmd.federation.store import Store
 from swarmd.federation.uplink import PREFIX, Place
@@ -168,3 +170,22 @@ def test_nobody_else_answers_for_a_gateway(asked: Asked) -> None:
 def test_a_question_to_another_swarm_is_not_answered(asked: Asked) -> None:
     region = Pair(CRYPTO, SEED, CRYPTO.public_key(asked.daemon.identity.seed))
     assert asked.answer(region.seal(Way.ASK, b"another swarm's!", LIFE, 0, bytes(8), Ask())) == []
+
+
+def test_nothing_of_a_question_outlives_its_process_in_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon thread that is in Zenoh when the interpreter ends aborts the process: the answer would be lost."""
+    made: list[bool] = []
+    real = threading.Thread
+
+    def thread(*given: object, **named: object) -> threading.Thread:
+        made.append(bool(named.get("daemon")))
+        return real(target=lambda: None)
+
+    monkeypatch.setattr("swarmd.federation.live.threading.Thread", thread)
+    monkeypatch.setattr("swarmd.federation.live.read_pins", lambda folder, config: [])
+    monkeypatch.setattr("swarmd.federation.live.read_seed", lambda folder: SEED)
+    store: object = None
+    config = RegionConfig(paths=("zenoh://127.0.0.1:1", "mqtt://127.0.0.1:1"))
+    known = ObjectsAnswer(0, (), ())
+    assert ask_gateways(Path(), config, store, ALL, known) == known  # type: ignore[arg-type]
+    assert made == [False]
