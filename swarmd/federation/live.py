@@ -35,7 +35,8 @@ from swarmd_protocols.ids import NodeId
 WAIT_S = 0.6
 """Seconds for all answers, the connection included: with starting and reading the file, a question takes a second."""
 AGAIN_S = 0.2
-"""Who has not answered by then is asked a second time: a router that has just been connected knows nobody yet."""
+"""Who has not answered by then is asked again, and then after twice as long each time: a router that has just been
+connected knows nobody yet. A question that was answered is answered no second time."""
 ASKED_MAX = 2
 """Gateways of a swarm that are asked: each knows all that its swarm shows."""
 FRAMES_MAX = 4_096
@@ -150,7 +151,9 @@ def laid_over(
     objects = sorted(rows.values(), key=lambda row: (-row["last_ms"], row["swarm"], row["object"]))
     shown = tuple(dict(row) for row in objects[: query.limit])
     sites = tuple(_site(site, told.get(bytes.fromhex(site.key)), shown) for site in answer.sites)
-    return ObjectsAnswer(answer.asked_ms, sites, shown, answer.is_cut or len(objects) > query.limit)
+    most = min(query.limit, ASK_ROWS_MAX)
+    has_more = any(of.as_of_ms is None and len(of.objects) >= most for of in told.values())
+    return ObjectsAnswer(answer.asked_ms, sites, shown, answer.is_cut or has_more or len(objects) > query.limit)
 
 
 def _site(site: SiteAnswer, told: Told | None, shown: Iterable[Mapping[str, object]]) -> SiteAnswer:
@@ -191,7 +194,7 @@ def ask_gateways(
         crypto: The library; None: NaCl.
 
     Raises:
-        DaemonError: There is no Zenoh path.
+        DaemonError: There is no Zenoh path, or eclipse-zenoh is not installed.
     """
     paths = [path for path in config.paths if is_zenoh(path)]
     if not paths:
@@ -199,6 +202,7 @@ def ask_gateways(
             f"gateways are asked over Zenoh, and {folder / 'region.toml'} names no zenoh:// path in paths; "
             "leave --live out, or add one"
         )
+    import_zenoh()
     pins = read_pins(folder, config)
     life = round(time.time() * 1000)
     asked = questions(pins, store, read_seed(folder), crypto or NaClCrypto(), query, config.prefix, life)
@@ -261,12 +265,13 @@ class Scatter:
         except (zenoh.ZError, DaemonError):
             return
         with session:
-            for begin_s in (0.0, AGAIN_S):
-                if self._over.wait(begin_s):
-                    break
+            wait_s = AGAIN_S
+            while (left_s := self._deadline_s - time.monotonic()) > 0:
                 for question in self._questions:
                     self._put(session, question)
-            self._over.wait(max(0.0, self._deadline_s - time.monotonic()))
+                if self._over.wait(min(wait_s, left_s)):
+                    break
+                wait_s *= 2
 
     def _put(self, session: Any, question: Question) -> None:
         zenoh = import_zenoh()

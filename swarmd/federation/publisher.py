@@ -13,6 +13,7 @@ Rules this file keeps:
 """
 
 import asyncio
+import heapq
 import time
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -277,37 +278,43 @@ class Publisher:
         )
 
     async def shown_now(self, ask: Ask) -> tuple[list[Waiting], bool]:
-        """What the swarm shows at this moment, whoever publishes it; (rows, whether these are all).
+        """What the swarm shows at this moment, whoever publishes it; (rows, whether these are all, else the newest).
 
         Args:
             ask: Which objects.
         """
-        rows: list[Waiting] = []
+        found: list[tuple[bool, int, Waiting]] = []
         for part in self._above.evidence(None):
             for one in part:
                 row = self._row_now(one, ask) if one.view.tier != "candidate" else None
-                if row is None:
-                    continue
-                if len(rows) == ask.limit:
-                    return rows, False
-                rows.append(row)
+                if row is not None:
+                    found.append(row)
             await asyncio.sleep(0)
-        return rows, True
+        # The newest of those that were asked for; in the order of the batches, which several rows share.
+        first = heapq.nlargest(ask.limit, range(len(found)), key=lambda at: found[at][:2])
+        return [found[at][2] for at in sorted(first)], len(found) <= ask.limit
 
-    def _row_now(self, one: Evidence, ask: Ask) -> Waiting | None:
+    def _row_now(self, one: Evidence, ask: Ask) -> tuple[bool, int, Waiting] | None:
+        """(Whether it was asked for, when it was seen last, what says so); None where nothing is to be said."""
         try:
             found, row = self._derived(one)
         except (WireError, IdentityError):
             return None
         is_late = bool(ask.until_ms) and found.last_ms >= ask.until_ms
-        if (ask.label and found.label != ask.label) or found.last_ms < ask.since_ms or is_late:
-            return None
+        is_asked = ask.label in ("", found.label) and found.last_ms >= ask.since_ms and not is_late
         # The word that the region has, or one above it: an answer and the present table order the same way.
         held = [self.known.get(part, (-1, b"")) for part in (found.object_id, *found.merged)]
         above = max(stamp for stamp, _ in held)
-        stamp = held[0][0] if held[0][1] == found.digest else max(self._above.now_ms(), above + 1)
+        is_known = held[0][1] == found.digest
+        said = self._said.get(found.object_id)
+        # Of another label by now, it goes up all the same where the region shows it under the one it had.
+        is_renamed = above >= 0 and not is_known and (said is None or said.news[0] != found.label)
+        if not is_asked and not is_renamed:
+            return None
+        stamp = held[0][0] if is_known else max(self._above.now_ms(), above + 1)
         body = encode_object(ObjectRow(stamp, row.object_id, row.group, row.members, row.joins, row.reviews))
-        return Waiting(RowKind.OBJECT, found.object_id, body, tuple(batch.raw for batch in one.batches))
+        proofs = tuple(batch.raw for batch in one.batches)
+        return is_asked, found.last_ms, Waiting(RowKind.OBJECT, found.object_id, body, proofs)
 
     def _derived(self, one: Evidence) -> tuple[Derived, ObjectRow]:
         row = ObjectRow(

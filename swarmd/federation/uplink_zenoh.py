@@ -19,6 +19,7 @@ import threading
 import urllib.parse
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,8 @@ FRAME_LEAST_BYTES = 512
 would be without bound."""
 QUESTIONS_MAX = 4
 """Questions of one path that are being answered; more get no answer. Who may ask at all is judged by its seal."""
+WAITING_MAX = 64
+"""Questions of one path that wait for the loop, 32 KiB: anybody whom the router lets in can say them without end."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 2.0
 """Seconds between attempts to open: a router that is started again is found within two seconds. Zenoh's own attempts
 of a session that was open take as long."""
@@ -244,6 +247,7 @@ class ZenohUplink:
         self._asked_at = ""
         self._on_question: OnQuestion | None = None
         self._answers: set[asyncio.Task[None]] = set()
+        self._waiting = 0
 
     def answer_at(self, place: Place, on_question: OnQuestion) -> None:
         """See `Askable.answer_at`."""
@@ -315,26 +319,33 @@ class ZenohUplink:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._drain)
 
-        def ask(query: Any) -> None:
-            payload = query.payload
-            if payload is None or len(payload) > ASK_MAX_BYTES:
-                query.drop()
-                return
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._begin_answer, query, bytes(payload))
-
         try:
             for pattern in self._patterns:
                 session.declare_subscriber(pattern, hear)
             if self._on_question is not None:
-                session.declare_queryable(self._asked_at, ask)
+                session.declare_queryable(self._asked_at, partial(self._take_question, loop))
         except BaseException:
             session.close()
             raise
         return session
 
+    def _take_question(self, loop: asyncio.AbstractEventLoop, query: Any) -> None:
+        """A question that has come, in a thread of Zenoh's."""
+        payload = query.payload
+        with self._lock:
+            is_taken = payload is not None and len(payload) <= ASK_MAX_BYTES and self._waiting < WAITING_MAX
+            self._waiting += is_taken
+            self.counts["refused"] += not is_taken
+        if not is_taken:
+            query.drop()
+            return
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._begin_answer, query, bytes(payload))
+
     def _begin_answer(self, query: Any, frame: bytes) -> None:
         """On the loop."""
+        with self._lock:
+            self._waiting -= 1
         if len(self._answers) >= QUESTIONS_MAX:
             self.counts["refused"] += 1
             query.drop()
@@ -352,8 +363,8 @@ class ZenohUplink:
 
         try:
             frames = await self._on_question(frame)
-            # A line that is full keeps the thread and not the loop.
-            await asyncio.to_thread(reply, frames)
+            if frames:  # A line that is full keeps the thread and not the loop.
+                await asyncio.to_thread(reply, frames)
         except (self._zenoh.ZError, DaemonError) as error:
             self.problem = f"router {self.name}: a question was not answered: {_in_words(error)}"
         finally:

@@ -1,12 +1,14 @@
 """Questions to the gateways of this moment: who is answered, what an answer is worth, and what is stale without one."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from swarmd.errors import DaemonError
 from swarmd.federation.answering import ANSWERS_BURST_BYTES, LOOK_BYTES, Answering
 from swarmd.federation.live import Question, Told, ask_gateways, laid_over, questions, take
 from swarmd.federation.outbox import FILE_NAME, Outbox
@@ -182,6 +184,7 @@ def test_nothing_of_a_question_outlives_its_process_in_the_library(monkeypatch: 
         return real(target=lambda: None)
 
     monkeypatch.setattr("swarmd.federation.live.threading.Thread", thread)
+    monkeypatch.setattr("swarmd.federation.live.import_zenoh", lambda: None)
     monkeypatch.setattr("swarmd.federation.live.read_pins", lambda folder, config: [])
     monkeypatch.setattr("swarmd.federation.live.read_seed", lambda folder: SEED)
     store: object = None
@@ -189,3 +192,47 @@ def test_nothing_of_a_question_outlives_its_process_in_the_library(monkeypatch: 
     known = ObjectsAnswer(0, (), ())
     assert ask_gateways(Path(), config, store, ALL, known) == known  # type: ignore[arg-type]
     assert made == [False]
+
+
+def test_of_more_than_was_asked_for_the_newest_come_and_the_answer_says_that_there_are_more(asked: Asked) -> None:
+    asked.see(2)
+    asked.mesh.run(30)
+    asked.see(1)
+    whole = asked.ask()
+    newest = asked.laid(whole, asked.answer(whole.frame)).objects[0]
+    query = ObjectQuery(label="hot-spot", limit=1)
+    [question] = questions([asked.pin], asked.store, SEED, CRYPTO, query, PREFIX, LIFE + 1)
+    told: dict[bytes, Told] = {}
+    for frame in asked.answer(question.frame):
+        take(told, question, frame)
+    known = asked.store.objects(query, 60_000, 30_000)
+    answer = laid_over(known, told, [asked.pin], asked.store, query)
+    assert [row["object"] for row in answer.objects] == [newest["object"]]
+    assert answer.is_cut
+
+
+def test_what_has_another_label_by_now_is_not_shown_under_the_old_one(asked: Asked) -> None:
+    asked.see(1)
+    question = asked.ask()
+    told: dict[bytes, Told] = {}
+    for frame in asked.answer(question.frame):
+        take(told, question, frame)
+    [(gateway, found)] = told[asked.pin.key].objects.values()
+    old = found._replace(label="crack", detected="crack", stamp=2)
+    with asked.store.transaction():
+        asked.store.put_object(asked.pin.key.hex(), old, gateway, 2, 50_000)
+    asked.publisher.known[found.object_id] = (2, old.digest)
+    query = ObjectQuery(label="crack")
+    [question] = questions([asked.pin], asked.store, SEED, CRYPTO, query, PREFIX, LIFE + 1)
+    told.clear()
+    for frame in asked.answer(question.frame):
+        take(told, question, frame)
+    known = asked.store.objects(query, 60_000, 30_000)
+    assert len(known.objects) == 1
+    assert not laid_over(known, told, [asked.pin], asked.store, query).objects
+
+
+def test_without_the_library_nobody_is_asked(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zenoh", None)
+    with pytest.raises(DaemonError, match=r"swarmd\[zenoh\]"):
+        ask_gateways(tmp_path, RegionConfig(paths=("zenoh://a",)), asked.store, ALL, asked.known())

@@ -1,5 +1,6 @@
 """Which pipe an address means, and what is said of an address that means none."""
 
+import asyncio
 import builtins
 from typing import Any
 
@@ -81,3 +82,38 @@ def test_frames_that_wait_for_the_loop_are_bounded_however_small_they_are(
         path._drain()
     assert len(heard) == most
     assert path._take(key, bytes(size)), "there is room again"
+
+
+def test_questions_that_wait_for_the_loop_are_bounded() -> None:
+    """Whoever a router lets in can say questions quicker than a loop looks at them."""
+    pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed (extra zenoh)")
+
+    class Query:
+        payload, dropped = b"?", 0
+
+        def drop(self) -> None:
+            Query.dropped += 1
+
+    async def asked() -> list[bytes]:
+        judged: list[bytes] = []
+
+        async def judge(frame: bytes) -> list[bytes]:
+            judged.append(frame)
+            return []
+
+        uplink = uplink_zenoh.zenoh_maker(MqttConfig(), PREFIX)("zenoh://a", [], lambda place, frame: None)
+        assert isinstance(uplink, uplink_zenoh.ZenohUplink)
+        uplink.answer_at(Place(bytes(16), Way.ASK, NodeId(bytes(16))), judge)
+        for _ in range(10 * uplink_zenoh.WAITING_MAX):
+            uplink._take_question(asyncio.get_running_loop(), Query())
+        assert Query.dropped == 9 * uplink_zenoh.WAITING_MAX
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        uplink._take_question(asyncio.get_running_loop(), Query())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return judged
+
+    judged = asyncio.run(asked())
+    assert judged
+    assert Query.dropped == 10 * uplink_zenoh.WAITING_MAX + 1, "every question ends"
