@@ -98,10 +98,10 @@ fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs 
 	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
 test-long: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
-	$(PY) -m pytest --timeout 0 tests/long $(ARGS)
 	SWARMD_MQTT_OUTAGE_S=600 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
 	SWARMD_DEVICE_ARCH=arm64 $(PY) -m pytest --timeout 0 tests/packaging/test_deb_on_device.py
 	$(MAKE) --no-print-directory test-train
+	$(PY) -m pytest --timeout 0 tests/long
 
 # A revision that somebody names must be there: looked at before anything is set up.
 from-is-here:

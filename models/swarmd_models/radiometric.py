@@ -13,8 +13,8 @@ what it reflects. Air between is taken as clear, as it is within some tens of me
 sizes and numbers that cannot be are no measurements, and then the picture is read as any other.
 
 Source:
-    ExifTool's description of FLIR's FFF (lib/Image/ExifTool/FLIR.pm) and of its Planck constants; held against three
-    cameras' files (docs/performance/eye.md).
+    ExifTool's description of FLIR's FFF (lib/Image/ExifTool/FLIR.pm) and of its Planck constants.
+    Files of three cameras are read; no other tool's temperatures were held against them.
 """
 
 import math

@@ -1,20 +1,19 @@
 """People, faces and number plates in pictures that leave the eye: found by a detector of its own, or under masks.
 
-The running model may know nothing of people, as a model of solar modules does. So what leaves is searched by another
-one, small and always the same (`people/`), for people and for the vehicles that bear plates: whole, since a face or a
+The running model may know nothing of people, as a model of solar modules does. So what leaves can be searched by
+another one, which the configuration names, for people and for the vehicles that bear plates: whole, since a face or a
 plate is too small in an aerial picture to be found by itself. Parts of the frame where nobody may ever be seen (a
 neighbour's window, a road) are masked by the configuration.
 
 Rules this file keeps:
 
 - Boxes are made larger before they are covered: they are never exact, and people move.
-- Who cannot be searched is not shown: without its model a redactor gives no picture and says why.
+- Who cannot be searched is not shown: where the named model cannot run, a redactor gives no picture and says why.
 - What the model saw itself counts beside it (`frame_ring.without_private_parts`).
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -25,15 +24,14 @@ from swarmd_models.errors import ModelError
 from swarmd_models.frame_ring import without_private_parts
 from swarmd_models.types import Detection, Image
 
-PEOPLE = Path(__file__).parent / "people" / "people.toml"
-"""The detector that is used by itself."""
 TILED_FROM_PX = 600
 """Longer side of a picture from which it is searched in parts too: twice the detector's input."""
 TILE_SHARE = 0.6
 """Side of a part, of the picture's: four parts overlap by a fifth, which a person of a tenth is not cut by."""
 TILE_SCORE = 0.4
 """Score from which a part's detection counts; the bundle has that of the whole picture. Parts have no surroundings, and
-of 61 thermal frames of a plant without people 37 had a false one at 0.3 there, 8 at 0.4 (docs/performance/eye.md)."""
+of 61 thermal frames of a plant without people 37 had a false one at 0.3 there, 8 at 0.4, by SSD MobileNet v1
+(docs/performance/eye.md)."""
 GROWS = 0.25
 """Share of a box's side by which it is made larger on each side."""
 PRIVATE = "person"
@@ -66,9 +64,7 @@ def read_masks(texts: Sequence[str]) -> Masks:
 class Redactor:
     """Makes people and vehicles unreadable. One detector, loaded when it is first needed; threads take turns."""
 
-    def __init__(
-        self, masks: Sequence[str] = (), say: Callable[[str], None] | None = None, model: Path | str = PEOPLE
-    ) -> None:
+    def __init__(self, masks: Sequence[str] = (), say: Callable[[str], None] | None = None, model: str = "") -> None:
         """Load nothing yet.
 
         Args:

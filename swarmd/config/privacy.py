@@ -9,10 +9,10 @@ from swarmd.config.option import option
 class PrivacySection:
     """What is made unreadable in pictures that leave the eye: kept frames, thumbnails, pictures of recordings."""
 
-    redact: bool = option(
-        True,
-        "Search each with a detector of its own for people, and for vehicles because of their plates, and cover them; "
-        "a thumbnail with somebody is not made. Without the detector no picture leaves. False: by the model's word.",
+    detector: str = option(
+        "",
+        "Bundle of a detector that searches each for people, and vehicles for their plates, whatever model runs, "
+        "and covers them; where it cannot run, no picture leaves. Without one what the model itself takes for private.",
     )
     masks: tuple[str, ...] = option(
         (),

@@ -73,8 +73,8 @@ class PrivateRule(msgspec.Struct, frozen=True):
 
     never: tuple[str, ...] = ()
     """Words in a label of which no thumbnail and no look is made, beside those that are always private."""
-    redact: bool = True
-    """Whether a detector of its own looks for people and vehicles (`swarmd_models.redaction`)."""
+    detector: str = ""
+    """Bundle of a detector of its own that looks for people and vehicles (`swarmd_models.redaction`); "": none."""
     masks: tuple[str, ...] = ()
     """Parts of the frame that are always covered, as `swarmd_models.redaction.read_masks` takes them."""
 

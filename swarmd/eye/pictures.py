@@ -1,9 +1,9 @@
 """Pictures that leave the eye: frames to be labelled, thumbnails (`thumbs.py`), and for a recording, while one asks.
 
-In each of them people, vehicles and masked parts are made unreadable first (`swarmd_models.redaction`), by a detector
-of its own beside what the model says: 20 ms of a core and more a picture. So frames to be labelled and pictures for a
-recording are made by threads, one of each at a time, and the eye goes on; one that is due while another is made is left
-out.
+In each of them people, vehicles and masked parts are made unreadable first (`swarmd_models.redaction`): what the model
+itself says and, where one is named, what a detector of its own finds, which takes 20 ms of a core and more a picture.
+So frames to be labelled and pictures for a recording are made by threads, one of each at a time, and the eye goes on;
+one that is due while another is made is left out.
 """
 
 import threading
@@ -42,7 +42,7 @@ class PictureMaker:
             redactor: Of all pictures; by default one that only covers what the model itself takes for private.
         """
         self._thumbs = thumbs
-        self.redactor = redactor or Redactor(model="")
+        self.redactor = redactor or Redactor()
         self.ring: FrameRing | None = None
         """Of frames for people to label; None: none are kept."""
         self._writer: threading.Thread | None = None

@@ -67,7 +67,7 @@ from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.geo.terrain import REASONS
 from swarmd_models.operating_point import alike_milli
-from swarmd_models.redaction import PEOPLE, Redactor
+from swarmd_models.redaction import Redactor
 from swarmd_models.strange import REASONS as STRANGE_REASONS
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
@@ -121,7 +121,7 @@ class EyeProcess:
         self._typical_ms: float | None = None
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
-        redactor = Redactor(config.private.masks, self._announce, PEOPLE if config.private.redact else "")
+        redactor = Redactor(config.private.masks, self._announce, config.private.detector)
         thumbs = ThumbMaker(config.private.never, redactor) if config.thumbnails else None
         self._pictures = PictureMaker(thumbs, redactor)
 

@@ -99,7 +99,7 @@ def test_what_is_too_large_is_refused_before_it_is_decoded(
 
 
 def _of_batch(folder: Path) -> None:
-    [(_, image)] = infer_batch._frames(folder)
+    [(_, image)] = infer_batch.frames_of(folder)
     if image is None:
         raise SourceError("as told")
 

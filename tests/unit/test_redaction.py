@@ -1,5 +1,7 @@
 """Pictures that leave the eye: people and vehicles are looked for by a detector of its own."""
 
+import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import cv2
@@ -10,9 +12,8 @@ from swarmd.config.privacy import PrivacySection, mask_problem
 from swarmd.eye.ipc import Configure, ShowFrames
 from swarmd.eye.pictures import PictureMaker
 from swarmd.eye.thumbs import AGAIN_NS, ThumbMaker
-from swarmd_models.bundle import load_bundle
 from swarmd_models.frame_ring import INTERVAL_NS, FrameRing
-from swarmd_models.redaction import PEOPLE, TILED_FROM_PX, Redactor, read_masks
+from swarmd_models.redaction import TILED_FROM_PX, Redactor, read_masks
 from swarmd_models.types import Detection, EyeResult, Frame, Image, TrackEvent
 
 PERSON = (80.0, 40.0, 120.0, 160.0)
@@ -22,7 +23,7 @@ class Found(Redactor):
     """A redactor whose detector finds what it is told."""
 
     def __init__(self, *boxes: tuple[float, float, float, float], masks: tuple[str, ...] = ()) -> None:
-        super().__init__(masks)
+        super().__init__(masks, model="told")
         self.boxes, self.asked = list(boxes), 0
 
     def _search(self, image: Image) -> list[tuple[float, float, float, float]]:
@@ -34,20 +35,42 @@ def textured(height: int = 240, width: int = 320) -> Image:
     return np.random.default_rng(3).integers(0, 256, (height, width), dtype=np.uint8)
 
 
-def test_the_detector_is_what_its_bundle_says_and_answers_for_people_and_vehicles_alone() -> None:
-    bundle = load_bundle(PEOPLE)
-    assert set(bundle.decode.classes) == {"person", "bicycle", "car", "motorcycle", "bus", "truck"}
-    redactor = Redactor()
-    assert redactor.find(textured()) == []
-    assert redactor.problem == ""
+BUNDLE = """format = 1
+name = "people"
+version = "1"
+decoder = "ssd"
+labels_file = "people.labels"
+[model]
+file = "{model.name}"
+sha256 = "{sha256}"
+[input]
+width = 300
+height = 300
+channels = "rgb"
+resize = "stretch"
+mean = 128.0
+std = 128.0
+[decode]
+score_threshold = 0.3
+iou_threshold = 0.5
+max_detections = 10
+classes = ["person"]
+[track]
+min_hits = 1
+"""
 
 
-def test_people_of_a_real_video_are_covered(shared: Path) -> None:
+def test_people_of_a_real_video_are_covered(shared: Path, tmp_path: Path) -> None:
     """A man who walks through a room; figures of all its frames: docs/performance/eye.md."""
     video = cv2.VideoCapture(str(shared / "data/video/one-by-one-person-detection.mp4"))
     video.set(cv2.CAP_PROP_POS_FRAMES, 150)
     _, frame = video.read()
-    redactor = Redactor()
+    model = tmp_path / "people.tflite"
+    shutil.copy(shared / "data/models/coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", model)
+    (tmp_path / "people.labels").write_text("\n".join(["person", *(f"c{number}" for number in range(89))]) + "\n")
+    text = BUNDLE.format(model=model, sha256=sha256(model.read_bytes()).hexdigest())
+    (tmp_path / "people.toml").write_text(text)
+    redactor = Redactor(model=str(tmp_path / "people.toml"))
     boxes = redactor.find(np.asarray(frame, dtype=np.uint8))
     assert boxes is not None
     assert any(box[0] < 400 and box[2] > 490 and box[1] < 40 and box[3] > 360 for box in boxes)
@@ -66,7 +89,7 @@ def test_what_it_finds_is_covered_though_the_running_model_saw_nothing() -> None
 
 def test_masks_are_covered_whatever_is_found_and_without_the_detector_too() -> None:
     image = textured()
-    for redactor in (Found(masks=("0,0,0.5,0.5",)), Redactor(("0,0,0.5,0.5",), model="")):
+    for redactor in (Found(masks=("0,0,0.5,0.5",)), Redactor(("0,0,0.5,0.5",))):
         clean = redactor.clean(image)
         assert clean is not None
         assert len(np.unique(clean[:120, :160])) <= 36
@@ -81,14 +104,14 @@ def test_a_mask_that_is_none_shows_nothing_and_is_said(text: str) -> None:
         read_masks((text,))
     assert mask_problem(text)
     said: list[str] = []
-    redactor = Redactor((text,), said.append, model="")
+    redactor = Redactor((text,), said.append)
     assert redactor.clean(textured()) is None
     assert "no picture leaves this device" in said[0]
 
 
 def test_without_its_model_no_picture_leaves_and_it_is_said_once(tmp_path: Path) -> None:
     said: list[str] = []
-    redactor = Redactor((), said.append, tmp_path / "nothing.toml")
+    redactor = Redactor((), said.append, str(tmp_path / "nothing.toml"))
     maker = PictureMaker(ThumbMaker((), redactor), redactor)
     maker.want(ShowFrames(1, 640, 95))
     frame = Frame(0, 10**9, textured())
@@ -144,9 +167,13 @@ def test_frames_to_be_labelled_are_searched_beside_the_eye(tmp_path: Path) -> No
     assert len(np.unique(kept[40:160, 80:120])) <= 36
 
 
-def test_it_is_on_unless_somebody_says_otherwise() -> None:
-    assert PrivacySection().redact
-    assert Configure("s", "m").private.redact
+def test_no_detector_is_named_by_itself_and_the_models_own_word_covers() -> None:
+    assert PrivacySection().detector == Configure("s", "m").private.detector == ""
+    image = textured()
+    clean = Redactor().clean(image, [Detection(0, "person", 0.5, PERSON)])
+    assert clean is not None
+    assert len(np.unique(clean[40:160, 80:120])) <= 36
+    assert np.array_equal(clean[:, :60], image[:, :60])
 
 
 def test_a_large_picture_is_searched_in_parts_too() -> None:
@@ -160,7 +187,7 @@ def test_a_large_picture_is_searched_in_parts_too() -> None:
             height, width = image.shape[:2]
             return [Detection(0, "person", 0.9, (width - 20.0, height - 40.0, width - 10.0, height - 10.0))]
 
-    redactor = Redactor()
+    redactor = Redactor(model="told")
     redactor._detector = Detector()  # type: ignore[assignment]
     boxes = redactor.find(textured(500, TILED_FROM_PX))
     assert boxes is not None
