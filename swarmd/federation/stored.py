@@ -4,8 +4,9 @@
     gs://BUCKET/PREFIX
 
 The address is pyarrow's (extra `parquet`), and so are the credentials: AWS_ACCESS_KEY_ID and the like, or what the host
-bears. A file appears whole or not at all. A question lists a swarm's files, 1,000 names a round trip, chooses those of
-its days by their names, and has DuckDB (extra `duckdb`) read them through pyarrow; without it pyarrow answers.
+bears: never part of the address. In a store a file appears whole or not at all. A question lists a swarm's files, 1,000
+names a round trip, chooses those of its days by their names, and has DuckDB (extra `duckdb`) read them through pyarrow;
+without it pyarrow answers.
 """
 
 import re
@@ -44,8 +45,14 @@ def stored(address: str) -> Stored:
     """The place that an address means.
 
     Raises:
-        DaemonError: It is none, or pyarrow is missing.
+        DaemonError: It is none, it bears a key, or pyarrow is missing.
     """
+    name = address.partition("?")[0]
+    if "@" in name.partition("://")[2].partition("/")[0]:
+        raise DaemonError(
+            "no key belongs into the address of an object store: write s3://BUCKET/PREFIX, and the key "
+            "into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     arrow = arrow_of()
     import pyarrow.fs
 
@@ -53,9 +60,9 @@ def stored(address: str) -> Stored:
         files, base = pyarrow.fs.FileSystem.from_uri(address)
     except (arrow.ArrowException, OSError, ValueError) as error:
         raise DaemonError(
-            f"{address} is no address of an object store: {_words(error)}; write s3://BUCKET/PREFIX"
+            f"{name} is no address of an object store: {_words(error).replace(address, name)}; write s3://BUCKET/PREFIX"
         ) from error
-    return Stored(files, base.rstrip("/"), address.partition("?")[0])
+    return Stored(files, base.rstrip("/"), name)
 
 
 def write_stored(place: Stored, rows: Sequence[Mapping[str, Any]], number: int) -> None:
@@ -70,8 +77,10 @@ def write_stored(place: Stored, rows: Sequence[Mapping[str, Any]], number: int) 
         try:
             # In a local folder, which has such an address too, there must be one; a bucket has none.
             place.files.create_dir(path.rpartition("/")[0], recursive=True)
+            data = arrow.BufferOutputStream()  # First: what cannot be written as Parquet leaves no file.
+            arrow.parquet.write_table(table, data, compression="zstd")
             with place.files.open_output_stream(path) as out:
-                arrow.parquet.write_table(table, out, compression="zstd")
+                out.write(data.getvalue())
         except (arrow.ArrowException, OSError) as error:
             raise DaemonError(f"{place.name} takes nothing: {_words(error)}") from error
 

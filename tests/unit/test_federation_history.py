@@ -229,3 +229,13 @@ def test_without_duckdb_pyarrow_answers(tmp_path: Path, monkeypatch: pytest.Monk
     assert asking.ask(tmp_path, ObjectQuery(), ("k",)) == [{"asked": (tmp_path, ObjectQuery(), ("k",))}]
     with pytest.raises(DaemonError, match=r"swarmd\[duckdb\]"):
         ask_duckdb(tmp_path, ObjectQuery())
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://KEY:hush@bucket/past", "s3://hush@bucket?region=x", "nothing://known?a=hush"]
+)
+def test_no_key_is_repeated_from_an_address(address: str) -> None:
+    with pytest.raises(DaemonError) as told:
+        stored(address)
+    assert "hush" not in str(told.value)
+    assert "s3://BUCKET/PREFIX" in str(told.value)
