@@ -1,17 +1,21 @@
-"""People, faces and number plates in pictures that leave the eye: found by a detector of its own, or under masks.
+"""People, faces and number plates in pictures that leave the eye: whatever is no finding is not shown.
 
-The running model may know nothing of people, as a model of solar modules does. So what leaves can be searched by
-another one, which the configuration names, for people and for the vehicles that bear plates: whole, since a face or a
-plate is too small in an aerial picture to be found by itself. Parts of the frame where nobody may ever be seen (a
-neighbour's window, a road) are masked by the configuration.
+The running model may know nothing of people, as a model of solar modules does. So of a picture that leaves, nothing is
+shown but what lies in the box of a finding and a little around it; all else is one flat grey, or colour. That needs no
+detector, and cannot miss anybody who stands elsewhere. Where whole frames are wanted, what leaves can be searched by a
+detector of its own, which the configuration names, for people and for the vehicles that bear plates: whole, since a
+face or a plate is too small in an aerial picture to be found by itself. Parts of the frame where nobody may ever be
+seen (a neighbour's window, a road) are masked by the configuration.
 
 Rules this file keeps:
 
+- Without a word of the configuration, findings alone are shown, and of one with a private label nothing.
 - Boxes are made larger before they are covered: they are never exact, and people move.
 - Who cannot be searched is not shown: where the named model cannot run, a redactor gives no picture and says why.
 - What the model saw itself counts beside it (`frame_ring.without_private_parts`).
 """
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 
@@ -21,7 +25,7 @@ import numpy as np
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ModelError
-from swarmd_models.frame_ring import without_private_parts
+from swarmd_models.frame_ring import PRIVATE_LABELS, without_private_parts
 from swarmd_models.types import Detection, Image
 
 TILED_FROM_PX = 600
@@ -34,9 +38,17 @@ of 61 thermal frames of a plant without people 37 had a false one at 0.3 there, 
 (docs/performance/eye.md)."""
 GROWS = 0.25
 """Share of a box's side by which it is made larger on each side."""
+SHOWN_AROUND = 0.25
+"""Share of a finding's side that is shown around it: an operator and a judge want to see where a thing ends, and the
+head for kinds reads a little beyond it (docs/performance/eye.md)."""
+SHOWN_LEAST_PX = 8.0
+"""Pixels of a frame that are shown around a finding at least: of a few pixels alone nobody can tell what they are."""
+_MEDIAN_OF_PX = 1 << 16
+"""Pixels whose median is taken, spread evenly: that of a whole 4K frame costs 100 ms and is no greyer."""
 PRIVATE = "person"
 """The label under which parts are covered, whatever was found there."""
 
+Box = tuple[float, float, float, float]
 Masks = tuple[tuple[float, float, float, float], ...]
 
 
@@ -61,17 +73,58 @@ def read_masks(texts: Sequence[str]) -> Masks:
     return tuple(masks)
 
 
-class Redactor:
-    """Makes people and vehicles unreadable. One detector, loaded when it is first needed; threads take turns."""
+def only_findings(image: Image, boxes: Sequence[Box]) -> Image:
+    """A copy in which what lies in no box, nor close around one, is the picture's median.
 
-    def __init__(self, masks: Sequence[str] = (), say: Callable[[str], None] | None = None, model: str = "") -> None:
+    Args:
+        image: Shape (rows, columns) or (rows, columns, channels), uint8; not empty.
+        boxes: x1, y1, x2, y2, pixels; what is not finite shows nothing.
+
+    >>> only_findings(np.arange(100, dtype=np.uint8).reshape(1, 100), [(50.0, 0.0, 52.0, 1.0)])[0, 40:62].tolist()
+    [49, 49, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 49, 49]
+    """
+    rows, columns = image.shape[:2]
+    found = np.empty_like(image)
+    step = max(1, math.isqrt(rows * columns // _MEDIAN_OF_PX))
+    found[...] = np.median(image[::step, ::step], axis=(0, 1)).astype(image.dtype)
+    for box in boxes:
+        if not np.isfinite(box).all():
+            continue
+        x1, y1, x2, y2 = box
+        across, down = (max(SHOWN_LEAST_PX, SHOWN_AROUND * side) for side in (x2 - x1, y2 - y1))
+        left, right = (int(np.clip(edge, 0, columns)) for edge in (np.floor(x1 - across), np.ceil(x2 + across)))
+        top, bottom = (int(np.clip(edge, 0, rows)) for edge in (np.floor(y1 - down), np.ceil(y2 + down)))
+        found[top:bottom, left:right] = image[top:bottom, left:right]
+    return found
+
+
+class Redactor:
+    """Shows findings alone, or whole frames with people and vehicles made unreadable.
+
+    One detector, loaded when it is first needed; threads take turns.
+    """
+
+    def __init__(
+        self,
+        masks: Sequence[str] = (),
+        say: Callable[[str], None] | None = None,
+        model: str = "",
+        *,
+        shows_frames: bool = False,
+        never: Sequence[str] = (),
+    ) -> None:
         """Load nothing yet.
 
         Args:
             masks: Parts that are always covered (`read_masks`); with one that cannot be read no picture is given.
             say: Told once where the detector cannot be loaded or fails.
             model: Bundle of the detector; `classes` in it says what is covered. "": none, masks alone.
+            shows_frames: Whether what is no finding is shown too.
+            never: Words in a label by which a finding is private, beside those that always are.
         """
+        self._never = tuple(word.lower() for word in (*PRIVATE_LABELS, *never) if word)
+        self.shows_frames = shows_frames
+        """Whether what is no finding is shown too."""
         self._say = say
         self._model = model
         self._detector: Detector | None = None
@@ -87,26 +140,32 @@ class Redactor:
         """Pictures in which the detector saw somebody."""
 
     def clean(self, image: Image, detections: Sequence[Detection] = ()) -> Image | None:
-        """A copy in which people, vehicles and masked parts are a few flat squares; None where it cannot be searched.
+        """A copy that shows what may be shown; people, vehicles and masked parts are a few flat squares.
 
         Args:
             image: Shape (H, W) grey or (H, W, 3) BGR, uint8.
             detections: What the running model saw in it.
+
+        Returns:
+            None where it cannot be searched.
         """
         boxes = self.find(image)
         if boxes is None:
             return None
         height, width = image.shape[:2]
         masked = [(x1 * width, y1 * height, x2 * width, y2 * height) for x1, y1, x2, y2 in self._masks]
-        seen = [Detection(0, PRIVATE, 1.0, box) for box in [*boxes, *masked]]
-        return without_private_parts(image, [*detections, *seen])
+        named = [_grown(one.box) for one in detections if any(word in one.label.lower() for word in self._never)]
+        seen = [Detection(0, PRIVATE, 1.0, box) for box in [*boxes, *masked, *named]]
+        # Private parts last: who stands within a finding's box is covered there.
+        shown = image if self.shows_frames else only_findings(image, [one.box for one in detections])
+        return without_private_parts(shown, [*detections, *seen])
 
     def shows_somebody(self, image: Image) -> bool:
         """Whether the detector sees somebody, or cannot look."""
         boxes = self.find(image)
         return boxes is None or bool(boxes)
 
-    def is_masked(self, box: tuple[float, float, float, float], width: int, height: int) -> bool:
+    def is_masked(self, box: Box, width: int, height: int) -> bool:
         """Whether a part of a frame (pixels) touches what is masked."""
         x1, y1, x2, y2 = box
         return any(
@@ -114,7 +173,7 @@ class Redactor:
             for mask in self._masks
         )
 
-    def find(self, image: Image) -> list[tuple[float, float, float, float]] | None:
+    def find(self, image: Image) -> list[Box] | None:
         """Boxes of people and vehicles, made larger, within the picture; None where it cannot be searched."""
         with self._lock:
             if self.problem:
@@ -134,7 +193,7 @@ class Redactor:
         if self._say is not None:
             self._say(self.problem)
 
-    def _search(self, image: Image) -> list[tuple[float, float, float, float]]:
+    def _search(self, image: Image) -> list[Box]:
         if self._detector is None:
             self._detector = Detector.open(load_bundle(self._model), DetectorOptions())
         height, width = image.shape[:2]
@@ -143,17 +202,21 @@ class Redactor:
             for detection in self._detector.detect(part):
                 if number and detection.score < TILE_SCORE:
                     continue
-                x1, y1, x2, y2 = detection.box
-                dx, dy = (x2 - x1) * GROWS, (y2 - y1) * GROWS
+                x1, y1, x2, y2 = _grown(detection.box)
                 found.append(
                     (
-                        max(x1 - dx + left, 0.0),
-                        max(y1 - dy + top, 0.0),
-                        min(x2 + dx + left, float(width)),
-                        min(y2 + dy + top, float(height)),
+                        max(x1 + left, 0.0),
+                        max(y1 + top, 0.0),
+                        min(x2 + left, float(width)),
+                        min(y2 + top, float(height)),
                     )
                 )
         return found
+
+
+def _grown(box: Box) -> Box:
+    dx, dy = (box[2] - box[0]) * GROWS, (box[3] - box[1]) * GROWS
+    return box[0] - dx, box[1] - dy, box[2] + dx, box[3] + dy
 
 
 def _parts(image: Image) -> list[tuple[int, int, Image]]:

@@ -119,7 +119,9 @@ class EyeLink:
                 first_track_id=self._tracks.first_track_id,
                 point=ipc.OperatingPoint(eye.false_alarms_per_1000, eye.candidates_per_1000, eye.reject),
                 thumbnails=eye.thumbnails,
-                private=ipc.PrivateRule(eye.thumbnails_never, privacy.detector, privacy.masks),
+                private=ipc.PrivateRule(
+                    eye.thumbnails_never, privacy.detector, privacy.masks, privacy.show == "frames"
+                ),
                 looks=eye.looks and not eye.moving,
             ),
             on_message=self._on_message,

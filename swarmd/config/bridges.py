@@ -120,7 +120,10 @@ class RecordConfig:
     max_mib: int = option(1024, "Recording stops, and says so, at this size, MiB.")
     min_free_mib: int = option(256, "Recording stops when the disk has less left than this, MiB.")
     images_hz: float = option(
-        0.0, "Pictures of the eye in the recording, a second at most, people made unreadable; 0: none.", low=0, high=10
+        0.0,
+        "Pictures of the eye in the recording, a second at most, as `privacy.show` has them; 0: none.",
+        low=0,
+        high=10,
     )
     image_width: int = option(640, "Wider pictures are recorded smaller, pixels.", low=16, high=4096)
     image_quality: int = option(70, "JPEG quality of recorded pictures.", low=1, high=100)

@@ -9,6 +9,12 @@ from swarmd.config.option import option
 class PrivacySection:
     """What is made unreadable in pictures that leave the eye: kept frames, thumbnails, pictures of recordings."""
 
+    show: str = option(
+        "findings",
+        "What such a picture shows: `findings`, each box with a little around it, all else one flat grey, or whole "
+        "`frames`, in which only what is known to be private is covered.",
+        choices=("findings", "frames"),
+    )
     detector: str = option(
         "",
         "Bundle of a detector that searches each for people, and vehicles for their plates, whatever model runs, "

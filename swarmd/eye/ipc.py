@@ -77,6 +77,8 @@ class PrivateRule(msgspec.Struct, frozen=True):
     """Bundle of a detector of its own that looks for people and vehicles (`swarmd_models.redaction`); "": none."""
     masks: tuple[str, ...] = ()
     """Parts of the frame that are always covered, as `swarmd_models.redaction.read_masks` takes them."""
+    shows_frames: bool = False
+    """Whether a picture shows more than findings and a little around them."""
 
 
 class Configure(_Message, frozen=True):

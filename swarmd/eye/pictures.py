@@ -1,7 +1,8 @@
 """Pictures that leave the eye: frames to be labelled, thumbnails (`thumbs.py`), and for a recording, while one asks.
 
-In each of them people, vehicles and masked parts are made unreadable first (`swarmd_models.redaction`): what the model
-itself says and, where one is named, what a detector of its own finds, which takes 20 ms of a core and more a picture.
+Each of them shows findings alone, all else is flat, unless the configuration wants whole frames; and people, vehicles
+and masked parts are made unreadable first (`swarmd_models.redaction`): what the model itself says and, where one is
+named, what a detector of its own finds, which takes 20 ms of a core and more a picture.
 So frames to be labelled and pictures for a recording are made by threads, one of each at a time, and the eye goes on;
 one that is due while another is made is left out.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from swarmd.eye.ipc import Crop, Picture, ShowFrames
+from swarmd.eye.ipc import Configure, Crop, Picture, ShowFrames
 from swarmd.eye.thumbs import ThumbMaker
 from swarmd_models.detector import Detector
 from swarmd_models.frame_ring import FrameRing
@@ -39,7 +40,7 @@ class PictureMaker:
 
         Args:
             thumbs: Makes them.
-            redactor: Of all pictures; by default one that only covers what the model itself takes for private.
+            redactor: Of all pictures; by default one that shows findings alone.
         """
         self._thumbs = thumbs
         self.redactor = redactor or Redactor()
@@ -65,6 +66,8 @@ class PictureMaker:
     def keep(self, frame: Frame, result: EyeResult, detector: Detector, ood: float) -> None:
         """Have the frame written where the model was unsure of it; one that comes while another is written is not."""
         ring = self.ring
+        if not result.detections and not self.redactor.shows_frames:
+            return  # Nothing of it would be shown.
         if ring is None or (self._writer is not None and self._writer.is_alive()):
             return
         if ring.wants(frame, result.detections, detector.sure_from, ood):
@@ -129,3 +132,15 @@ class PictureMaker:
             if data.size <= PICTURE_MAX_BYTES:
                 return Picture(frame.index, frame.captured_ns, width, height, data.tobytes())
         return None
+
+
+def pictures_of(config: Configure, say: Callable[[str], None]) -> PictureMaker:
+    """The maker of an eye's pictures, as its configuration wants them.
+
+    Args:
+        config: Of the eye.
+        say: Told once where no picture can leave.
+    """
+    private = config.private
+    redactor = Redactor(private.masks, say, private.detector, shows_frames=private.shows_frames, never=private.never)
+    return PictureMaker(ThumbMaker(private.never, redactor) if config.thumbnails else None, redactor)

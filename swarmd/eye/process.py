@@ -50,10 +50,9 @@ from swarmd.eye.ipc import (
 )
 from swarmd.eye.link import Link, WorkClock, die_with_parent, every, leave
 from swarmd.eye.mailbox import Mailbox
-from swarmd.eye.pictures import PictureMaker
+from swarmd.eye.pictures import pictures_of
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
 from swarmd.eye.swap import Swapper
-from swarmd.eye.thumbs import ThumbMaker
 from swarmd_models.bundle import load_bundle
 from swarmd_models.bundle_rules import Reference
 from swarmd_models.choose import Conditions
@@ -67,7 +66,6 @@ from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.geo.terrain import REASONS
 from swarmd_models.operating_point import alike_milli
-from swarmd_models.redaction import Redactor
 from swarmd_models.strange import REASONS as STRANGE_REASONS
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
@@ -121,9 +119,7 @@ class EyeProcess:
         self._typical_ms: float | None = None
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
-        redactor = Redactor(config.private.masks, self._announce, config.private.detector)
-        thumbs = ThumbMaker(config.private.never, redactor) if config.thumbnails else None
-        self._pictures = PictureMaker(thumbs, redactor)
+        self._pictures = pictures_of(config, self._announce)
 
     def run(self) -> int:
         """Work until the source ends or the brain says stop; the exit status."""

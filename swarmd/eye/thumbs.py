@@ -6,7 +6,8 @@ Rules this file keeps:
   private), not of anything beside whom such a label was seen within two seconds, and none in which the
   redactor's own detector sees somebody, or that shows what is masked. So nothing has to be made unreadable in a picture
   that leaves the eye: a picture that would have to be is not made.
-- A picture shows the surroundings of one track, at most 192 x 144 pixels and 6 KiB, without metadata.
+- A picture shows one track and, where whole frames may be shown (`privacy.show`), its surroundings; else these are
+  flat. At most 192 x 144 pixels and 6 KiB, without metadata.
 - The first good look goes to the brain with the track's first event; a better one at most every ten seconds, and when
   the track ends.
 """
@@ -19,7 +20,7 @@ import numpy as np
 
 from swarmd.eye.ipc import Crop
 from swarmd_models.frame_ring import PRIVATE_LABELS
-from swarmd_models.redaction import Redactor
+from swarmd_models.redaction import Redactor, only_findings
 from swarmd_models.types import EyeResult, Frame, Image
 from swarmd_protocols.thumbs.form import HEIGHT_MAX, SIDE_MIN, THUMB_MAX_BYTES, WIDTH_MAX, problem_of
 
@@ -62,7 +63,8 @@ class ThumbMaker:
 
     Args:
         never: Words in a label of which no picture is made, beside `PRIVATE_LABELS`.
-        redactor: Looks at each picture before it goes; None: the model's labels alone.
+        redactor: Looks at each picture before it goes, and says what is shown; None: the model's labels alone are
+            looked at, and findings alone are shown.
     """
 
     def __init__(self, never: Sequence[str] = (), redactor: Redactor | None = None) -> None:
@@ -114,13 +116,20 @@ class ThumbMaker:
         worth = score * _visible(box, width, height) * min(1.0, (box[2] - box[0]) * (box[3] - box[1]) / 4_096) ** 0.25
         if old is not None and old.label == label and worth < old.worth * BETTER:
             return
-        jpeg = _jpeg_of(frame.image, shown)
+        jpeg = _jpeg_of(self._visible_part(frame.image, shown, box))
         if not jpeg:
             return
         self._looks.pop(track_id, None)
         self._looks[track_id] = _Look(worth, label, jpeg, None if old is None else old.told_ns)
         if len(self._looks) > TRACKS_MAX:
             del self._looks[next(iter(self._looks))]
+
+    def _visible_part(self, image: Image, shown: tuple[int, int, int, int], box: _Box) -> Image:
+        left, top, right, bottom = shown
+        part = np.ascontiguousarray(image[top:bottom, left:right])
+        if self._redactor is not None and self._redactor.shows_frames:
+            return part
+        return only_findings(part, [(box[0] - left, box[1] - top, box[2] - left, box[3] - top)])
 
     def _due(self, track_id: int, now_ns: int, *, is_end: bool) -> list[Crop]:
         look = self._looks.pop(track_id, None) if is_end else self._looks.get(track_id)
@@ -173,13 +182,12 @@ def _window(box: _Box, width: int, height: int) -> tuple[int, int, int, int] | N
     return left, top, left + across, top + down
 
 
-def _jpeg_of(image: Image, shown: tuple[int, int, int, int]) -> bytes:
+def _jpeg_of(part: Image) -> bytes:
     """A part of a frame as a picture that peers take; b"" where none can be made."""
-    left, top, right, bottom = shown
-    part = np.ascontiguousarray(image[top:bottom, left:right])
-    scale = min(1.0, WIDTH_MAX / (right - left), HEIGHT_MAX / (bottom - top))
+    height, width = part.shape[:2]
+    scale = min(1.0, WIDTH_MAX / width, HEIGHT_MAX / height)
     if scale < 1.0:
-        size = max(SIDE_MIN, int((right - left) * scale)), max(SIDE_MIN, int((bottom - top) * scale))
+        size = max(SIDE_MIN, int(width * scale)), max(SIDE_MIN, int(height * scale))
         part = np.asarray(cv2.resize(part, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
     for quality in QUALITIES:
         _, data = cv2.imencode(".jpg", part, [cv2.IMWRITE_JPEG_QUALITY, quality])

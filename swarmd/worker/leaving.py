@@ -8,18 +8,13 @@
 | `frames` | the request's input as the program sent it |
 """
 
-import numpy as np
-
 from swarmd.worker.oip import OipError
 from swarmd_models.backends.base import Array
+from swarmd_models.redaction import only_findings
 
 NEVER, FEATURES, CROPS, FRAMES = "never", "features", "crops", "frames"
 LEVELS = (NEVER, FEATURES, CROPS, FRAMES)
 """Each allows what those before it do."""
-_MARGIN = 0.25
-"""Of a box's side, kept around it: a judge wants to see where a thing ends."""
-_LEAST_PIXELS = 8
-"""Kept around a box at least."""
 
 
 def judge(what: str, allowed: str) -> None:
@@ -29,18 +24,10 @@ def judge(what: str, allowed: str) -> None:
 
 
 def redacted(image: Array, boxes: Array) -> Array:
-    """A picture in which all that lies in no box is the picture's median.
+    """A picture in which all that lies in no box is the picture's median, as in what leaves the eye.
 
     Args:
         image: Shape (rows, columns, channels), uint8.
         boxes: Shape (n, 4): x1, y1, x2, y2, pixels.
     """
-    found = np.empty_like(image)
-    found[...] = np.median(image, axis=(0, 1)).astype(image.dtype)
-    rows, columns = image.shape[:2]
-    for x1, y1, x2, y2 in boxes.astype(np.float64):
-        across, down = (max(_LEAST_PIXELS, _MARGIN * side) for side in (x2 - x1, y2 - y1))
-        left, right = (int(np.clip(edge, 0, columns)) for edge in (np.floor(x1 - across), np.ceil(x2 + across)))
-        top, bottom = (int(np.clip(edge, 0, rows)) for edge in (np.floor(y1 - down), np.ceil(y2 + down)))
-        found[top:bottom, left:right] = image[top:bottom, left:right]
-    return found
+    return only_findings(image, [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes])

@@ -20,6 +20,7 @@ from swarmd_protocols.thumbs.thumbs import Thumbs
 from tests.property import test_thumbs_laws as laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 from tests.unit import test_eye_thumbs as eye_laws
+from tests.unit import test_findings_only as findings_laws
 from tests.unit import test_ground_thumb_source as ground_laws
 from tests.unit import test_record_thumbs as record_laws
 from tests.unit import test_redaction as redaction_laws
@@ -122,6 +123,19 @@ def who_cannot_look_shows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(redaction.Redactor, "find", lambda self, image: find(self, image) or [])
 
 
+def all_is_a_finding(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redaction, "only_findings", lambda image, boxes: image)
+
+
+def a_thumbnail_shows_its_surroundings(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(eye, "only_findings", lambda image, boxes: image)
+
+
+def words_cover_nothing_in_frames(patch: pytest.MonkeyPatch) -> None:
+    begin = redaction.Redactor.__init__
+    patch.setattr(redaction.Redactor, "__init__", lambda self, *a, **b: begin(self, *a, **b | {"never": ()}))
+
+
 def masks_are_none(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(redaction, "read_masks", lambda texts: ())
 
@@ -215,6 +229,16 @@ def a_person_never() -> None:
     eye_laws.test_people_never("person")
 
 
+def who_stands_beside() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        findings_laws.test_whoever_stands_beside_a_finding_is_in_nothing_that_leaves(Path(folder))
+
+
+def a_rider() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        findings_laws.test_a_private_finding_shows_nothing_of_itself("rider on a bike", Path(folder))
+
+
 PAIRS: list[tuple[Law, Mutant]] = [
     (another_picture_is_never_shown, another_picture_under_a_name),
     (a_bomb_has_not_the_form, any_form_is_good),
@@ -237,6 +261,9 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (redaction_laws.test_a_thumbnail_with_somebody_is_not_made_and_tried_again_later, nobody_is_looked_for),
     (redaction_laws.test_what_it_finds_is_covered_though_the_running_model_saw_nothing, what_was_found_is_shown),
     (without_its_model, who_cannot_look_shows),
+    (who_stands_beside, all_is_a_finding),
+    (who_stands_beside, a_thumbnail_shows_its_surroundings),
+    (a_rider, words_cover_nothing_in_frames),
     (redaction_laws.test_masks_are_covered_whatever_is_found_and_without_the_detector_too, masks_are_none),
     (redaction_laws.test_a_large_picture_is_searched_in_parts_too, parts_are_not_searched),
     (eye_laws.test_nobody_is_ever_in_a_picture, who_stands_beside_is_pictured),

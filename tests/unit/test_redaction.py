@@ -23,7 +23,7 @@ class Found(Redactor):
     """A redactor whose detector finds what it is told."""
 
     def __init__(self, *boxes: tuple[float, float, float, float], masks: tuple[str, ...] = ()) -> None:
-        super().__init__(masks, model="told")
+        super().__init__(masks, model="told", shows_frames=True)
         self.boxes, self.asked = list(boxes), 0
 
     def _search(self, image: Image) -> list[tuple[float, float, float, float]]:
@@ -89,7 +89,7 @@ def test_what_it_finds_is_covered_though_the_running_model_saw_nothing() -> None
 
 def test_masks_are_covered_whatever_is_found_and_without_the_detector_too() -> None:
     image = textured()
-    for redactor in (Found(masks=("0,0,0.5,0.5",)), Redactor(("0,0,0.5,0.5",))):
+    for redactor in (Found(masks=("0,0,0.5,0.5",)), Redactor(("0,0,0.5,0.5",), shows_frames=True)):
         clean = redactor.clean(image)
         assert clean is not None
         assert len(np.unique(clean[:120, :160])) <= 36
@@ -170,7 +170,7 @@ def test_frames_to_be_labelled_are_searched_beside_the_eye(tmp_path: Path) -> No
 def test_no_detector_is_named_by_itself_and_the_models_own_word_covers() -> None:
     assert PrivacySection().detector == Configure("s", "m").private.detector == ""
     image = textured()
-    clean = Redactor().clean(image, [Detection(0, "person", 0.5, PERSON)])
+    clean = Redactor(shows_frames=True).clean(image, [Detection(0, "person", 0.5, PERSON)])
     assert clean is not None
     assert len(np.unique(clean[40:160, 80:120])) <= 36
     assert np.array_equal(clean[:, :60], image[:, :60])
