@@ -9,6 +9,7 @@ from swarmd_models.labelling.coco import read_coco
 from swarmd_models.labelling.cvat import read_cvat
 from swarmd_models.labelling.forms import LabelError, Labelled
 from swarmd_models.labelling.label_studio import read_label_studio
+from swarmd_models.labelling.voc import read_voc
 
 CVAT = b"""<?xml version="1.0" encoding="utf-8"?>
 <annotations><version>1.1</version><meta><task><name>farm</name><owner><username>alice</username></owner></task></meta>
@@ -16,6 +17,14 @@ CVAT = b"""<?xml version="1.0" encoding="utf-8"?>
 <box label="hot-spot" occluded="0" xtl="10.5" ytl="20" xbr="50" ybr="44" z_order="0"></box>
 <polygon label="cell" points="1,2;30,4;5,60" z_order="0"/></image>
 <image id="1" name="images/b.png" width="320" height="256"></image></annotations>"""
+
+VOC = b"""<annotation><folder>VOC2007</folder><filename>000001.jpg</filename><source><database>x</database></source>
+<size><width>353</width><height>500</height><depth>3</depth></size><segmented>0</segmented>
+<object><name>dog</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>
+<bndbox><xmin>48</xmin><ymin>240.5</ymin><xmax>195</xmax><ymax>371</ymax></bndbox>
+<part><name>head</name><bndbox><xmin>49</xmin><ymin>241</ymin><xmax>60</xmax><ymax>250</ymax></bndbox></part></object>
+<object><name>person</name><difficult>1</difficult>
+<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>353</xmax><ymax>500</ymax></bndbox></object></annotation>"""
 
 COCO = {
     "images": [{"id": 1, "file_name": "images/a.png", "width": 320, "height": 256}, {"id": 2, "file_name": "b.png"}],
@@ -63,6 +72,16 @@ def read_xml(data: bytes) -> None:
     """CVAT's form."""
     with contextlib.suppress(LabelError):
         _check(read_cvat(data))
+
+
+def read_voc_xml(data: bytes) -> None:
+    """Pascal VOC's form, of either first pixel; a picture's name is no more than a name."""
+    for first_pixel in (0, 1):
+        with contextlib.suppress(LabelError):
+            one = read_voc(data, "000001", first_pixel)
+            _check([one])
+            _check([Labelled(one.name, one.unsure)])
+            assert one.name
 
 
 def _check(found: list[Labelled]) -> None:

@@ -493,5 +493,6 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),
     "labels-json": lambda: Fuzzed(label_targets.json_corpus(), label_targets.read_json),
     "labels-xml": lambda: Fuzzed([label_targets.CVAT], label_targets.read_xml),
+    "labels-voc": lambda: Fuzzed([label_targets.VOC], label_targets.read_voc_xml),
     "joining": lambda: Fuzzed(key_targets.joining_corpus(), key_targets.read_joining, 10),
 }

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from swarmd_models.labelling import coco, training_set
+from swarmd_models.labelling import coco, training_set, voc
 from swarmd_models.labelling.forms import Labelled
 from tests.unit import test_labelling as laws
+from tests.unit import test_voc as voc_laws
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -41,6 +42,21 @@ def pictures_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def entities_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voc._Reader, "refuse", staticmethod(lambda *what: None))
+
+
+def difficult_things_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voc, "_FLAGS", ())
+    monkeypatch.setattr(voc._Reader, "_take_object", _as_any_other)
+
+
+def _as_any_other(reader: voc._Reader) -> None:
+    corners = (float(reader._object[one]) for one in ("xmin", "ymin", "xmax", "ymax"))
+    x1, y1, x2, y2 = corners
+    reader.boxes.append((reader._object["name"], (x1 - 1, y1 - 1, x2, y2)))
+
+
 def guesses(folder: Path) -> None:
     laws.test_guesses_that_nobody_has_judged_are_no_labels(laws.make_export(folder), folder)
 
@@ -53,12 +69,24 @@ def changed(folder: Path) -> None:
     laws.test_a_set_whose_picture_was_changed_is_refused(laws.make_export(folder), folder)
 
 
+def entities(folder: Path) -> None:
+    del folder
+    voc_laws.test_what_cannot_be_meant_is_refused_by_what_it_is(voc_laws.BOMB, "declares")
+
+
+def difficult(folder: Path) -> None:
+    del folder
+    voc_laws.test_corners_count_from_one_and_are_within_and_parts_are_no_objects()
+
+
 @pytest.mark.parametrize(
     ("law", "mutant"),
     [
         (guesses, guesses_count_as_labels),
         (guesses, the_export_vouches_for_itself),
         (reviews, what_is_denied_is_taught_as_there),
+        (entities, entities_are_expanded),
+        (difficult, difficult_things_count),
         (changed, pictures_are_not_looked_at_again),
     ],
 )

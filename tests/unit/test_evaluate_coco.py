@@ -15,6 +15,7 @@ from swarmd_models.labelling.coco import read_coco
 from swarmd_models.types import Detection
 
 pytest.importorskip("pycocotools", reason="pycocotools is not installed (make setup-extras)")
+SIZE = (200, 200)
 BOXES = {"a.png": [("cat", (10, 10, 60, 60)), ("dog", (100, 20, 180, 90))], "b.png": [("cat", (30, 40, 110, 120))]}
 
 
@@ -36,7 +37,7 @@ def _folder(tmp_path: Path) -> Path:
 
 
 def _judged(folder: Path, says: dict[str, Sequence[Detection]], labels: Sequence[str] = ("Cat", "dog", "bus")) -> Any:
-    return judge(read_coco(_document(), vouched=True), folder, labels, lambda path: says[path.name])
+    return judge(read_coco(_document(), vouched=True), folder, labels, lambda path: (says[path.name], SIZE))
 
 
 def _all(shift: float = 0.0) -> dict[str, list[Detection]]:
@@ -81,7 +82,7 @@ def test_a_crowd_counts_for_nothing(tmp_path: Path) -> None:
     says["b.png"].append(Detection(0, "Cat", 0.99, (150, 150, 190, 190)))
     folder = _folder(tmp_path)
     labels = ("Cat", "dog")
-    with_crowd = judge(read_coco(document, vouched=True), folder, labels, lambda path: says[path.name])
+    with_crowd = judge(read_coco(document, vouched=True), folder, labels, lambda path: (says[path.name], SIZE))
     assert with_crowd["ap"] == 1.0
     assert _judged(folder, says)["ap"] < 1.0
 

@@ -56,6 +56,8 @@ class Labelled:
     is_percent: bool = False
     size: tuple[int, int] | None = None
     """(width, height) in pixels of the picture that the boxes were drawn on, where the file says so."""
+    unsure: tuple[tuple[str, Box], ...] = ()
+    """(label, where) of what is there, and which nobody is blamed for missing: Pascal VOC's difficult objects."""
 
 
 def number(value: object, what: str, low: float = -MAX_SIDE_PX, high: float = MAX_SIDE_PX) -> float:
