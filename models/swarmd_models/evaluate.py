@@ -314,11 +314,25 @@ def lenient(bundle: Bundle) -> Bundle:
     return dataclasses.replace(bundle, decode=low)
 
 
-def _match(scene: Scene, detections: list[Detection], wanted: list[float], tally: _Tally) -> None:
-    """Give every detection to the module that holds its centre; the surest one of a faulty module is a hit."""
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One detection of a composed frame, and the module that it is of."""
+
+    score: float
+    class_index: int
+    module: int
+    """Position among the scene's boxes; -1 where it is of none."""
+    counts: bool
+    """False for the weaker ones of several of one module."""
+
+
+def said_of(scene: Scene, detections: Iterable[Detection]) -> list[Said]:
+    """Give every detection to the module that holds its centre, the surest first.
+
+    What lies at the frame's border and on no module is left out: it may be of one whose centre is outside.
+    """
     height, width = scene.image.shape
-    best = np.zeros(len(scene.boxes))
-    found = np.zeros(len(scene.boxes), dtype=bool)
+    told: list[Said] = []
     taken: set[int] = set()
     for d in sorted(detections, key=lambda d: -d.score):
         x, y = (d.box[0] + d.box[2]) / 2, (d.box[1] + d.box[3]) / 2
@@ -328,17 +342,27 @@ def _match(scene: Scene, detections: list[Detection], wanted: list[float], tally
         if len(inside):
             centre_y = (b[inside, 1] + b[inside, 3]) / 2
             owner = int(inside[int(np.abs(centre_y - y).argmin())])
-            best[owner] = max(best[owner], d.score)
-            found[owner] |= d.score >= wanted[d.class_index]
         elif x < 30 or y < 15 or x > width - 30 or y > height - 15:
-            continue  # A module whose centre lies outside of the frame.
-        if owner in taken:
             continue
+        told.append(Said(d.score, d.class_index, owner, owner not in taken))
         if owner >= 0:
             taken.add(owner)
-        tally.scores.append(d.score)
-        tally.said.append(d.score >= wanted[d.class_index])
-        tally.hits.append(owner >= 0 and scene.label_index[owner] >= 0)
+    return told
+
+
+def _match(scene: Scene, detections: list[Detection], wanted: list[float], tally: _Tally) -> None:
+    """Count what is said of a frame; the surest detection of a faulty module is a hit."""
+    height, width = scene.image.shape
+    best = np.zeros(len(scene.boxes))
+    found = np.zeros(len(scene.boxes), dtype=bool)
+    for one in said_of(scene, detections):
+        if one.module >= 0:
+            best[one.module] = max(best[one.module], one.score)
+            found[one.module] |= one.score >= wanted[one.class_index]
+        if one.counts:
+            tally.scores.append(one.score)
+            tally.said.append(one.score >= wanted[one.class_index])
+            tally.hits.append(one.module >= 0 and bool(scene.label_index[one.module] >= 0))
     tally.module_scores.extend(best.tolist())
     tally.module_found.extend(found.tolist())
     tally.module_labels.extend(scene.label_index.tolist())
