@@ -117,7 +117,7 @@ class Intake:
         if isinstance(question, Have):
             self._anti_entropy.pauses.note(asker, question, now_ns)
         room = min(self.quotas.answer_bytes(asker, now_ns), self._config.repair_bytes_max)
-        if not room or not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
+        if not room or not self.quotas.answers.may_have(asker, self._holdings.store.size_without(asker), now_ns):
             self.counts["unanswered"] += 1
             return
         sent, answer, begun_bytes = self.sent, list[SubEffect](), self._anti_entropy.answered_bytes

@@ -322,8 +322,9 @@ class Relays:
 class Answers:
     """How many bytes each asker is still answered with.
 
-    In any time of `t` seconds an asker gets at most `ANSWER_BURST_BYTES`, what is held, what is joined meanwhile (but
-    for its own), `t` times (`ANSWER_BYTES_S` + what is held / `ANSWER_COPY_S`), and the one answer that was begun last.
+    In any time of `t` seconds an asker gets at most `ANSWER_BURST_BYTES`, what others wrote and is held, what is joined
+    of theirs meanwhile, `t` times (`ANSWER_BYTES_S` + what others wrote / `ANSWER_COPY_S`), and the one answer that was
+    begun last. What it wrote itself gives it no share: else whoever fills its log first has more of everybody after.
     """
 
     def __init__(self) -> None:
@@ -343,7 +344,7 @@ class Answers:
 
         Args:
             asker: Who asks.
-            held_bytes: All batches held here.
+            held_bytes: All batches held here, but for its own.
             now_ns: Own monotonic clock.
         """
         full = (ANSWER_BURST_BYTES + held_bytes) * _NS

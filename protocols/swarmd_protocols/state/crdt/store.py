@@ -82,6 +82,11 @@ class Store:
         self._account(origin, log.lasting - lasting, log.vitals - vitals)
         return verdict, dropped
 
+    def size_without(self, origin: NodeId) -> int:
+        """Bytes of all batches but this origin's own."""
+        log = self.logs.get(origin)
+        return self.size_bytes - (log.size_bytes if log else 0)
+
     def quarantine(self, origin: NodeId, proof: tuple[bytes, bytes]) -> list[Batch]:
         """Shut an origin out for good; returns what it had said."""
         dropped = self._drop_log(origin)
