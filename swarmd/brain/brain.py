@@ -229,7 +229,7 @@ class Brain:
         )
         neighbours = compose.make_neighbours(identity, trust, crypto, replica, sightings.plane, records)
         subprotocols: list[SubProtocol] = [replica, releases.protocol, positions, past.protocol, neighbours]
-        offload = compose.make_offload(config, identity, crypto, replica, boot)
+        offload = compose.make_offload(config, identity, trust, crypto, replica, boot)
         thumbs = compose.make_thumbs(config, identity, replica, records, journal, self._metrics, bool(self._beside))
         learning = compose.make_learning(config, identity, trust, crypto, records)
         subprotocols += [one for one in (offload, thumbs, learning) if one is not None]

@@ -291,11 +291,14 @@ def make_past(
     return link
 
 
-def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Replica, boot: int) -> "Offload | None":
+def make_offload(
+    config: Config, identity: Identity, trust: Trust, crypto: Crypto, replica: Replica, boot: int
+) -> "Offload | None":
     """The sub-protocol that lends and borrows inference; None where the configuration wants neither."""
     settings = config.lending
     if not (settings.lend or settings.borrow):
         return None
+    from swarmd.brain.lending_rules import whom
     from swarmd.brain.spending import cost_rule, micro_s
     from swarmd.worker.lent import is_answer
     from swarmd_protocols.offload.lending import LendingConfig
@@ -318,8 +321,8 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         OffloadConfig(
             settings.lend,
             settings.borrow,
-            lend_to=frozenset(settings.lend_to),
-            borrow_from=frozenset(settings.borrow_from),
+            lend_to=whom(settings, "lend_to"),
+            borrow_from=whom(settings, "borrow_from"),
             lending=lending,
             cost=cost_rule(settings),
         ),
@@ -327,6 +330,7 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         random.Random(random.SystemRandom().getrandbits(64)),
         replica.clock.physical_ms,
         is_answer,
+        trust.certified,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from swarmd.brain.lending_audit import LendingAudit
+from swarmd.brain.lending_rules import sentence, told
 from swarmd.worker import words
 from swarmd.worker.lent import kept_answer, source_of
 from swarmd_protocols.errors import StateError
@@ -107,6 +108,7 @@ class LendingLink:
         """For `swarmd status`."""
         return {
             "lenders": {self._name_of(node): list(digests) for node, digests in self.protocol.lenders().items()},
+            "left_out": self._left_out(),
             "open": self.protocol.open_requests,
             "jobs": self.protocol.jobs,
             "lost": self._lost,
@@ -114,6 +116,10 @@ class LendingLink:
             "asks": self._asks(),
             "counts": self.counts(),
         }
+
+    def _left_out(self) -> dict[str, str]:
+        """Who lends and may not be asked, and which key says so."""
+        return told(self.protocol.left_out(time.monotonic_ns()), self._name_of)
 
     def _asks(self) -> dict[str, dict[str, float]]:
         """What an hour of inference costs at lenders that ask something: money, and hundredths of their charge."""
@@ -213,7 +219,7 @@ class LendingLink:
                 asked = self._asked.pop(number, None)
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
-                    reason = "" if data is not None else _UNANSWERED
+                    reason = "" if data is not None else _UNANSWERED + sentence(self._left_out())
                     if lender is not None:
                         self._judged[asked] = lender
                         while len(self._judged) > _JUDGED_MAX:

@@ -85,6 +85,7 @@ def diagnose(config: Config, *, runs: bool = False) -> Iterator[Finding]:
         _models_key,
         _learning,
         _judge,
+        _lending,
     ]
     for check in checks:
         try:
@@ -414,6 +415,13 @@ def _judge(config: Config) -> Iterator[Finding]:
 
     for verdict, found, remedy in judge(config):
         yield Finding("judge", verdict, found, remedy)
+
+
+def _lending(config: Config) -> Iterator[Finding]:
+    from swarmd.cli.lending_check import rules
+
+    for key, text in rules(config):
+        yield Finding("lending", "fail", f"{key} {text}", "see docs/lending.md, or leave the key out")
 
 
 def _hear_own_multicast(host: str) -> bool:

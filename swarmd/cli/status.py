@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     if lending is not None:
         offers = ", ".join(f"{name} ({len(digests)})" for name, digests in sorted(lending["lenders"].items()))
         print(f"  lenders     {offers or 'nobody lends'}")
+        for name, key in sorted(lending.get("left_out", {}).items()):
+            print(f"              {name} lends, and is left out by {key}")
     for one in status.get("neighbours", ()):
         what = f"{one['positions']} positions, {one['claims']} claims"
         spent = f", {one['spent_cells']} cells kept too long" if one["spent_cells"] else ""

@@ -19,7 +19,7 @@ def try_out(config: Config) -> list[Problem]:
     """Every problem that this device has with the configuration."""
     trials: list[Callable[[Config], Iterator[Problem]]] = [
         _listen, _http, _inference, _operators, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
-        _plugins,
+        _plugins, _lending,
     ]  # fmt: skip
     return [problem for trial in trials for problem in trial(config)]
 
@@ -64,6 +64,12 @@ def _operators(config: Config) -> Iterator[Problem]:
             server_context(door)
     except DaemonError as error:
         yield "operators.cert_file", str(error)
+
+
+def _lending(config: Config) -> Iterator[Problem]:
+    from swarmd.cli.lending_check import rules
+
+    yield from rules(config)
 
 
 def _plugins(config: Config) -> Iterator[Problem]:

@@ -38,6 +38,16 @@ class LendingSection:
     borrow_from: tuple[str, ...] = option(
         (), "The same of lenders: only they see what programs here let leave this device; empty: every member."
     )
+    lend_to_roles: tuple[str, ...] = option(
+        (), "Roles of certificates (`swarmd keys enrol --role`) of which a borrower must have one; empty: none needed."
+    )
+    lend_to_must: tuple[str, ...] = option(
+        (),
+        "What a borrower must be besides: `attested` (its certificate has that role), `same-owner` (its certificate "
+        "and this device's have one and the same role `owner:NAME`).",
+    )
+    borrow_from_roles: tuple[str, ...] = option((), "As `lend_to_roles`, of lenders.")
+    borrow_from_must: tuple[str, ...] = option((), "As `lend_to_must`, of lenders.")
     temperature_max_c: float = option(75.0, "Above this temperature of the device nothing is lent.", low=0, high=150)
     battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
     max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)

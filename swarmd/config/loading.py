@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from swarmd.config.bridges import plugins_problem, reply_prefix_problem
 from swarmd.config.privacy import mask_problem
 from swarmd.config.sections import LOOK, Config, OperatorsSection, sections
+from swarmd.config.whom import impossible
 from swarmd.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/swarmd/swarmd.toml")
@@ -348,6 +349,8 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['lending', 'split']}: lending.split is {config.lending.split!r}, where no file is; "
             "`swarmd bundle cut MODEL --at TENSOR --out FOLDER` writes one"
         )
+    for name, what in impossible(config):
+        problems.append(f"{origins['lending', name.partition('.')[2]]}: {name} {what}")
     for text in config.privacy.masks:
         if problem := mask_problem(text):
             problems.append(f"{origins['privacy', 'masks']}: privacy.masks holds {problem}")

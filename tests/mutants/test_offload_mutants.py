@@ -128,7 +128,7 @@ def _turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_may(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("swarmd_protocols.offload.offload._may", lambda peer, names: True)
+    patch.setattr("swarmd_protocols.offload.whom.Whom.broken_by", lambda self, member, own: "")
 
 
 def _nobody_is_doubted(patch: pytest.MonkeyPatch) -> None:

@@ -179,8 +179,8 @@ def _an_older_answer_stays(patch: pytest.MonkeyPatch) -> None:
 
 
 def _recipes_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    whole = borrowing._key
-    patch.setattr(borrowing, "_key", lambda one: replace(whole(one), recipe=b""))
+    whole = borrowing.key_of
+    patch.setattr(borrowing, "key_of", lambda one: replace(whole(one), recipe=b""))
 
 
 def _liars_are_quoted(patch: pytest.MonkeyPatch) -> None:

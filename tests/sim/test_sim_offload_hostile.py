@@ -9,6 +9,7 @@ import pytest
 from swarmd_protocols.offload.borrowing import Borrower
 from swarmd_protocols.offload.lending import Lender
 from swarmd_protocols.offload.placement import Times
+from swarmd_protocols.offload.whom import Whom
 from swarmd_sim.run.result import Result
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Simulation
@@ -45,6 +46,20 @@ def test_a_hostile_member_costs_honest_ones_little(kind: str) -> None:
         assert result.figures["rejected"]
     if kind == "borrow_flood":
         assert counts["lent_refused_unknown"] + counts.get("lent_denied", 0) > 100
+
+
+def test_another_owners_device_gets_nothing_however_it_begs() -> None:
+    result = run("borrow_flood", BORROWER, **{"offload.owners": 3})
+    assert result.violations == []
+    figures: Any = result.figures["offload"]
+    assert figures["counts"]["lent_refused_outside-same-owner"] > 100
+    assert figures["counts"]["lent_answered"] > 100, "each owner's own are served"
+
+
+def test_what_is_done_for_another_owner_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Whom, "broken_by", lambda self, member, own: "")
+    result = run("borrow_flood", BORROWER, **{"offload.owners": 3})
+    assert {violation.rule for violation in result.violations} == {"offload.outside"}
 
 
 def _anything_has_a_form(patch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from swarmd_protocols.crypto import NaClCrypto
@@ -14,6 +15,7 @@ from swarmd_protocols.offload.lending import NAME, LendingConfig
 from swarmd_protocols.offload.offload import Offload, OffloadConfig
 from swarmd_protocols.offload.placement import ability_number
 from swarmd_protocols.offload.tickets import Ticket, seal_ticket
+from swarmd_protocols.offload.whom import EVERYBODY, Whom
 from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 
 PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "offload.json"
@@ -30,6 +32,14 @@ def is_well_formed(digest: bytes, data: bytes) -> bool:
     return data.startswith(b"answer")
 
 
+@dataclass(frozen=True)
+class Signed:
+    """What a certificate says, as far as rules go."""
+
+    name: str
+    roles: tuple[str, ...] = ()
+
+
 class Swarm:
     """Node 0 borrows, all others lend and borrow; nothing is lost unless a test takes it out of `wire`."""
 
@@ -39,7 +49,11 @@ class Swarm:
         config: DispatcherConfig | None = None,
         judge: Callable[[bytes, bytes], bool] = is_well_formed,
         lending: LendingConfig | None = None,
+        lend_to: Whom = EVERYBODY,
+        borrow_from: Whom = EVERYBODY,
     ) -> None:
+        self.signed = {node: Signed(node.hex()) for node in NODES[:count]}
+        """What the fleet says of each; `on_trust` of a node has it look again."""
         self.now_ns = START_NS
         self.wire: deque[tuple[NodeId, NodeId, bytes]] = deque()
         self.said: list[tuple[NodeId, NodeId, messages.Message]] = []
@@ -58,11 +72,14 @@ class Swarm:
                     borrows=True,
                     dispatcher=config or DispatcherConfig(),
                     lending=lending or LendingConfig(),
+                    lend_to=lend_to,
+                    borrow_from=borrow_from,
                 ),
                 5,
                 random.Random(index),
                 lambda now_ns: now_ns // MS,
                 judge,
+                self.signed.get,
             )
             for index, node in enumerate(NODES[:count])
         }

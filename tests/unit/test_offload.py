@@ -13,7 +13,8 @@ from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import borrowing, lending, messages, requests
 from swarmd_protocols.offload.dispatcher import DispatcherConfig
-from tests.support.offload_swarm import CRYPTO, DIGEST, MS, NODES, OTHER, SEEDS, Swarm
+from swarmd_protocols.offload.whom import Whom
+from tests.support.offload_swarm import CRYPTO, DIGEST, MS, NODES, OTHER, SEEDS, Signed, Swarm
 
 ME, LENDER, THIRD = NODES[:3]
 
@@ -132,7 +133,7 @@ def test_only_who_may_borrows_or_lends() -> None:
         swarm.said.clear()
         for node, side in ((LENDER, "lend_to"), (ME, "borrow_from")):
             names = frozenset(lend_to if side == "lend_to" else borrow_from)
-            swarm.nodes[node]._config = replace(swarm.nodes[node]._config, **{side: names})
+            swarm.nodes[node]._config = replace(swarm.nodes[node]._config, **{side: Whom(names)})
             swarm.meet(node)
         swarm.wire.clear()
         swarm.later(1_100)
@@ -143,9 +144,38 @@ def test_only_who_may_borrows_or_lends() -> None:
         swarm.turn()
         assert [one.data is not None for one in swarm.settles()] == [answered]
         if not lend_to or ME.hex() in lend_to:
+            assert swarm.nodes[ME].left_out(swarm.now_ns) == ({} if answered else {LENDER: "name"})
             continue
         swarm.hear(LENDER, ME, messages.Ask(DIGEST))
         assert not any(isinstance(message, messages.Grant) for _, _, message in swarm.said), "nor given a ticket"
+
+
+@pytest.mark.parametrize(
+    ("rule", "whom", "roles"),
+    [
+        ("name", Whom(names=frozenset(["a"])), ()),
+        ("role", Whom(roles=frozenset(["station", "gateway"])), ("stations", "operator")),
+        ("attested", Whom(attested=True), ("attested-once", "owner:farm")),
+        ("same-owner", Whom(same_owner=True), ("owner:port",)),
+        ("same-owner", Whom(same_owner=True), ("owner:farm", "owner:port")),
+        ("same-owner", Whom(same_owner=True), ()),
+    ],
+)
+def test_a_refusal_names_the_rule(rule: str, whom: Whom, roles: tuple[str, ...]) -> None:
+    swarm = Swarm(2, lend_to=whom)
+    swarm.signed |= {ME: Signed("b", roles), LENDER: Signed("c", ("owner:farm",))}
+    swarm.meet(LENDER)
+    swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    swarm.hear(LENDER, ME, messages.Request(9, 1, DIGEST, 1, 100, b"mine"))
+    swarm.hear(LENDER, ME, messages.Cancel(9))
+    assert [messages.REASONS[one.reason] for one in said(swarm, messages.Deny)] == [f"outside-{rule}"]
+    assert reasons(swarm) == [f"outside-{rule}"]
+    rows = {row.what: row for row in swarm.nodes[LENDER].ledger.take()}
+    assert rows[f"refused_outside-{rule}"].count == 2
+    assert swarm.nodes[LENDER].counts()[f"lent_refused_outside-{rule}"] == 2
+    for _ in range(lending.WORDS_BURST):
+        swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    assert len(said(swarm, messages.Deny)) < lending.WORDS_BURST, "asking has nobody say without end"
 
 
 # --- hostile lenders ------------------------------------------------------------------------------------------------

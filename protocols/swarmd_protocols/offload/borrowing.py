@@ -12,7 +12,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
 
@@ -22,7 +21,7 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import dispatcher as dispatching
 from swarmd_protocols.offload import messages, requests
-from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept, Key
+from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept
 from swarmd_protocols.offload.dispatcher import (
     Answered,
     Asked,
@@ -41,8 +40,19 @@ from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
 from swarmd_protocols.offload.placement import Need, Offer, ability_number
 from swarmd_protocols.offload.placement import Offered as OfferedBundle
-from swarmd_protocols.offload.purse import FREE, Cost, CostRule, Purse
+from swarmd_protocols.offload.purse import FREE, CostRule, Purse
 from swarmd_protocols.offload.tickets import HeldTicket, open_ticket
+from swarmd_protocols.offload.under_way import (
+    Asking,
+    Open,
+    data_for,
+    input_sha256_for,
+    is_paid,
+    key_of,
+    may_be_kept,
+    own_run,
+    size_of,
+)
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 _MS = 1_000_000
@@ -60,30 +70,6 @@ _ATTEMPT_BITS = 3
 """Of a request's number on the wire: which attempt it is."""
 NUMBER_MAX = (1 << 60) - 1
 """Of a request: with its attempt it still fits the wire's 63 bits."""
-
-
-@dataclass(slots=True)
-class _Asking:
-    at_ns: int
-    waiting: list[tuple[int, int]] = field(default_factory=list)
-    """Requests and attempts."""
-    is_denied: bool = False
-
-
-@dataclass(slots=True)
-class _Open:
-    ask: requests.Borrow
-    input_sha256: bytes
-    lenders: dict[int, NodeId] = field(default_factory=dict)
-    """By attempt, while it is asked."""
-    digests: dict[int, bytes] = field(default_factory=dict)
-    """Of the bundle that each attempt asks for."""
-    prices: dict[int, int] = field(default_factory=dict)
-    """What each attempt that went out costs, where it costs something."""
-    job: int = 0
-    """That runs on this device; 0: none."""
-    answers: dict[int, bytes] = field(default_factory=dict)
-    proofs: dict[int, bytes] = field(default_factory=dict)
 
 
 class Borrower:
@@ -116,8 +102,8 @@ class Borrower:
         """Number of a lender's last offer, and when it came."""
         self._offers: dict[NodeId, Offer] = {}
         self._tickets: dict[tuple[NodeId, bytes], HeldTicket] = {}
-        self._asking: dict[tuple[NodeId, bytes], _Asking] = {}
-        self._open: dict[int, _Open] = {}
+        self._asking: dict[tuple[NodeId, bytes], Asking] = {}
+        self._open: dict[int, Open] = {}
         self._jobs: dict[int, tuple[int, int]] = {}
         """Jobs of this device: request and attempt."""
         self._kept = AnswerCache(CacheConfig())
@@ -149,14 +135,14 @@ class Borrower:
 
     def on_borrow(self, ask: requests.Borrow, now_ns: int) -> list[SubEffect]:
         """A program wants an answer."""
-        one = _Open(ask, sha256(ask.data).digest())
-        kept = self._kept.get(_key(one), now_ns) if _may_be_kept(ask) else None
+        one = Open(ask, sha256(ask.data).digest())
+        kept = self._kept.get(key_of(one), now_ns) if may_be_kept(ask) else None
         if kept is not None:
             settle = requests.Settle(ask.number, kept.data, kept.lender, ask.digest, False, is_kept=True)
             return [Order(NAME, settle)]
         self._open[ask.number] = one
         need = Need(
-            ask.number, ask.digest, ask.units, _size_bytes(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
+            ask.number, ask.digest, ask.units, size_of(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns, ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
             ask.but, self._purse.rule,
         )  # fmt: skip
@@ -263,7 +249,7 @@ class Borrower:
             one = self._open.get(number)
             if one is None or one.lenders.get(attempt) != sender:
                 continue
-            if HeldTicket.new(ticket).is_good(_size_bytes(one.ask), self._physical_ms(now_ns)):
+            if HeldTicket.new(ticket).is_good(size_of(one.ask), self._physical_ms(now_ns)):
                 effects += self._request(one, attempt, sender, now_ns)
                 effects += self._decide(dispatching.Left(number, attempt), now_ns)
             else:
@@ -276,6 +262,9 @@ class Borrower:
         if asking is None:
             return []
         self.counts["denied"] += 1
+        reason = messages.REASONS[message.reason]
+        if reason.startswith("outside-"):
+            self.counts[f"denied_{reason}"] += 1
         waiting, asking.waiting, asking.at_ns, asking.is_denied = asking.waiting, [], now_ns, True
         return [effect for number, attempt in waiting for effect in self._fail(number, attempt, sender, now_ns)]
 
@@ -287,7 +276,7 @@ class Borrower:
             self.counts["unasked"] += 1
             return []
         digest = one.digests[attempt]
-        bound = Bound(self._node, sender, message.id, digest, _input_sha256(one, sender))
+        bound = Bound(self._node, sender, message.id, digest, input_sha256_for(one, sender))
         is_signed = self._crypto.verify(key, messages.answer_bytes(bound, message.data), message.signature)
         if not is_signed or not self._is_well_formed(digest, message.data):
             self.counts["garbage"] += 1
@@ -329,7 +318,7 @@ class Borrower:
                 one.job = next(self._numbers)
                 one.digests[attempt] = digest
                 self._jobs[one.job] = number, attempt
-                return [Order(NAME, _own_run(one, digest, until_ns))]
+                return [Order(NAME, own_run(one, digest, until_ns))]
             case Attempt(number, attempt, lender, digest):
                 assert lender is not None
                 one = self._open[number]
@@ -345,23 +334,25 @@ class Borrower:
             case dispatching.SetTimer(number, what, due_ns):
                 return [SetTimer(_timer(number, what), due_ns)] if number in self._open else []
 
-    def _request(self, one: _Open, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
+    def _request(self, one: Open, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
         """Send a request where there is a ticket for it; else ask for one, at most once a second."""
         ask, digest = one.ask, one.digests[attempt]
+        if lender not in self._keys:
+            return self._fail(ask.number, attempt, lender, now_ns)  # Several go at once, and it is not its turn yet.
         where = lender, digest
         held = self._tickets.get(where)
-        if held is not None and held.is_good(_size_bytes(ask), self._physical_ms(now_ns)):
+        if held is not None and held.is_good(size_of(ask), self._physical_ms(now_ns)):
             left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
             if left_ms < 1:
                 return []  # Its deadline is about to end it.
-            if not _is_paid(one, attempt, self._offers.get(lender), self._purse, now_ns):
+            if not is_paid(one, attempt, self._offers.get(lender), self._purse, now_ns):
                 return self._fail(ask.number, attempt, lender, now_ns)
             held.count -= 1
-            held.size_bytes -= _size_bytes(ask)
+            held.size_bytes -= size_of(ask)
             self.counts["requests"] += 1
-            self.counts["request_bytes"] += _size_bytes(ask)
+            self.counts["request_bytes"] += size_of(ask)
             wire = ask.number << _ATTEMPT_BITS | attempt
-            data = _data_for(ask, lender)
+            data = data_for(ask, lender)
             request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes)
             send = Send(lender, messages.encode_message(request), True, Priority.BULK)
             return [send, *self._renew(held, where, now_ns)]
@@ -400,7 +391,7 @@ class Borrower:
 
     def _ask_ticket(self, where: tuple[NodeId, bytes], waiting: list[tuple[int, int]], now_ns: int) -> list[SubEffect]:
         self._asking.pop(where, None)
-        self._asking[where] = _Asking(now_ns, waiting)
+        self._asking[where] = Asking(now_ns, waiting)
         while len(self._asking) > _TICKETS_MAX:
             del self._asking[next(iter(self._asking))]
         lender, digest = where
@@ -434,9 +425,9 @@ class Borrower:
         digest = one.ask.digest if attempt is None else one.digests[attempt]
         if data is not None and lender is not None:
             price = one.prices.get(attempt or 0, 0)
-            self._ledger.note("borrowed", lender, digest, _size_bytes(one.ask), data, price)
-        if data is not None and _may_be_kept(one.ask):
-            self._kept.put(_key(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
+            self._ledger.note("borrowed", lender, digest, size_of(one.ask), data, price)
+        if data is not None and may_be_kept(one.ask):
+            self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")
         settle = requests.Settle(number, data, lender, digest, is_check_wanted, proof=proof)
         return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
@@ -452,46 +443,6 @@ class Borrower:
     def _refuse(self, sender: NodeId, reason: str) -> list[SubEffect]:
         self.counts["refused"] += 1
         return [Rejected(sender.hex(), reason)]
-
-
-def _is_paid(one: _Open, attempt: int, offer: Offer | None, purse: Purse, now_ns: int) -> bool:
-    """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
-    price = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
-    if not purse.pay(price, _size_bytes(one.ask), now_ns):
-        return False
-    one.prices[attempt] = price.price_micro
-    return True
-
-
-def _may_be_kept(ask: requests.Borrow) -> bool:
-    """Not what any able bundle may answer: after a release an old one's answer would stand for a new one's."""
-    return ask.keep_ns > 0 and not ask.ability and not ask.lane_bytes
-
-
-def _key(one: _Open) -> Key:
-    return Key(one.input_sha256, one.ask.recipe, one.ask.digest)
-
-
-def _data_for(ask: requests.Borrow, lender: NodeId) -> bytes:
-    """What travels to one lender."""
-    if not ask.lane_key:
-        return ask.data
-    token, at = messages.lane_token(ask.lane_key, lender), ask.lane_at
-    return ask.data[:at] + token + ask.data[at + len(token) :]
-
-
-def _input_sha256(one: _Open, lender: NodeId) -> bytes:
-    """Of the same, which the lender signs for."""
-    return sha256(_data_for(one.ask, lender)).digest() if one.ask.lane_key else one.input_sha256
-
-
-def _size_bytes(ask: requests.Borrow) -> int:
-    return len(ask.data) + ask.lane_bytes
-
-
-def _own_run(one: _Open, digest: bytes, until_ns: int) -> requests.Infer:
-    ask = one.ask
-    return requests.Infer(one.job, digest, ask.data, ask.units, until_ns, None, ask.lane_bytes)
 
 
 def _timer(number: int, what: str) -> TimerKey:

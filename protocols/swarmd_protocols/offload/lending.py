@@ -22,6 +22,7 @@ from swarmd_protocols.offload.messages import (
     REASONS,
     UNKNOWN_BATTERY,
     Answer,
+    Ask,
     Bound,
     Deny,
     Descriptor,
@@ -198,6 +199,17 @@ class Lender:
             job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes
         )  # fmt: skip
         return [SetTimer(_due(job), until_ns), Order(NAME, order)]
+
+    def on_outside(self, sender: NodeId, message: Ask | Request, rule: str, now_ns: int) -> list[SubEffect]:
+        """Somebody asks whom a rule of the owner leaves out: it is told which, and nothing is done for it."""
+        if not self._words.take(sender, 1, now_ns):
+            return self._unheard(sender)
+        reason = f"outside-{rule}"
+        self.counts[f"refused_{reason}"] += 1
+        self._ledger.note(f"refused_{reason}", sender)
+        number = REASONS.index(reason)
+        said = Deny(message.digest, number) if isinstance(message, Ask) else Refusal(message.id, number)
+        return [_say(sender, said)]
 
     def on_cancel(self, borrower: NodeId, request: int) -> list[SubEffect]:
         """Nobody waits for it any more."""

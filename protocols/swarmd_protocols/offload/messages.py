@@ -52,8 +52,13 @@ _OFFER_TAG = b"swarmd/offer/v1\0"
 _ANSWER_TAG = b"swarmd/answer/v1\0"
 _ANSWER = struct.Struct("<16s16sQ32s32s32s")
 _PROOF = struct.Struct("<Q32s64s")
-REASONS = ("busy", "late", "unknown", "expired", "spent", "other-bundle", "too-large", "not-lending", "failed")
-"""Why a ticket or an answer is refused. "unknown": the lender does not know the ticket, it may have restarted."""
+REASONS = (
+    "busy", "late", "unknown", "expired", "spent", "other-bundle", "too-large", "not-lending", "failed",
+    "outside-name", "outside-role", "outside-attested", "outside-same-owner",
+)  # fmt: skip
+"""Why a ticket or an answer is refused. "unknown": the lender does not know the ticket, it may have restarted;
+"outside-…": by which rule of its owner (`whom.py`) it lends nothing to who asks. An older node reads none of the last
+four, and is as wise as if nothing had been said."""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

@@ -25,6 +25,7 @@ from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.purse import FREE, CostRule
+from swarmd_protocols.offload.whom import EVERYBODY, Certified, Whom
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 _SAY: TimerKey = (NAME, "say")
@@ -49,10 +50,10 @@ class OffloadConfig:
     """In a larger swarm the period grows, so that about so many offers a second leave this node; at most to
     `period_max_ns`."""
     period_max_ns: int = 10_000_000_000
-    lend_to: frozenset[str] = frozenset()
-    """Names that members were enrolled under: only they are lent to; empty: every member."""
-    borrow_from: frozenset[str] = frozenset()
-    """Likewise, of whom anything is borrowed: only they see what leaves this device."""
+    lend_to: Whom = EVERYBODY
+    """Whom anything is done for."""
+    borrow_from: Whom = EVERYBODY
+    """Of whom anything is borrowed: only they see what leaves this device."""
     lending: LendingConfig = field(default_factory=LendingConfig)
     dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
     cost: CostRule = FREE
@@ -72,6 +73,7 @@ class Offload:
         rng: Random,
         physical_ms: Callable[[int], int],
         is_well_formed: Callable[[bytes, bytes], bool],
+        certified: Callable[[NodeId], Certified | None] = lambda node: None,
     ) -> None:
         """Know nobody yet.
 
@@ -85,6 +87,8 @@ class Offload:
             physical_ms: Swarm time in milliseconds at a moment of the monotonic clock.
             is_well_formed: Whether bytes are an answer of the bundle with this digest, at least by their form; cheap,
                 and it never raises.
+            certified: What the fleet has signed of a member, this one included, as it holds now; None: nothing, and
+                no rule lets such a one in.
         """
         numbers = count(1)
         self.node = node
@@ -103,6 +107,13 @@ class Offload:
         """The same of who may lend."""
         self._near: dict[NodeId, bytes] = {}
         """The same of all who can be reached."""
+        self._certified = certified
+        self._refused: dict[NodeId, str] = {}
+        """Who can be reached and may not borrow, with the rule that says so."""
+        self._unasked: dict[NodeId, str] = {}
+        """The same of who is not to be asked."""
+        self._left_out: dict[NodeId, int] = {}
+        """Who of these has offered something, and when it last did."""
         self._said_ns = -(1 << 62)
         self._is_armed = False
         self._is_offering = False
@@ -127,6 +138,11 @@ class Offload:
     def is_ejected(self, lender: NodeId, now_ns: int) -> bool:
         """Whether this node asks it no more, for now."""
         return self._borrower.is_ejected(lender, now_ns)
+
+    def left_out(self, now_ns: int) -> dict[NodeId, str]:
+        """Who offers something and is not asked for it, with the rule (`whom.RULES`) that says so."""
+        good_ns = _GOOD_PERIODS * self._config.period_max_ns
+        return {node: self._unasked[node] for node, at_ns in self._left_out.items() if now_ns - at_ns <= good_ns}
 
     def has_said(self, bound: messages.Bound, data: bytes, signature: bytes) -> bool:
         """Whether a member that can be reached has given this answer, to another borrower too; it never raises."""
@@ -161,13 +177,20 @@ class Offload:
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """Whom to tell, whom to believe, and who is out."""
         # In a mesh nothing comes through to whoever is far, so it is neither told nor asked.
-        config = self._config
-        near = [peer for peer in peers if peer.reachable and not peer.far and peer.public_key]
-        self._near = {peer.node: peer.public_key for peer in near}
-        keys = {peer.node: peer.public_key for peer in near if _may(peer, config.lend_to)}
+        self._near = {
+            peer.node: peer.public_key for peer in peers if peer.reachable and not peer.far and peer.public_key
+        }
+        return self.on_trust(now_ns)
+
+    def on_trust(self, now_ns: int) -> list[SubEffect]:
+        """Who is signed to be what: whom a rule now leaves out is served, asked and believed no more."""
+        config, near = self._config, self._near
+        self._refused, self._unasked = self._outside(config.lend_to), self._outside(config.borrow_from)
+        self._left_out = {node: at_ns for node, at_ns in self._left_out.items() if node in self._unasked}
+        keys = {node: key for node, key in near.items() if node not in self._refused}
         is_news = any(node not in self._borrowers for node in keys)
         self._borrowers = keys
-        self._lenders = {peer.node: peer.public_key for peer in near if _may(peer, config.borrow_from)}
+        self._lenders = {node: key for node, key in near.items() if node not in self._unasked}
         effects = self._borrower.on_keys(self._lenders, now_ns) if config.borrows else []
         for borrower in self._lender.borrowers():
             if borrower not in keys:
@@ -211,7 +234,7 @@ class Offload:
 
     def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
         """A word of a lender's or a borrower's; what this device does not do is not answered."""
-        if sender not in self._borrowers and sender not in self._lenders:
+        if sender not in self._near:
             return []
         try:
             message = messages.decode_message(payload)
@@ -219,11 +242,9 @@ class Offload:
             return [Rejected(sender.hex(), str(error))]
         match message:
             case messages.Ask() | messages.Request() | messages.Cancel():
-                is_heard = self._config.lends and sender in self._borrowers
-                return self._on_lender(sender, message, now_ns) if is_heard else []
+                return self._on_lender(sender, message, now_ns) if self._config.lends else []
             case _:
-                is_heard = self._config.borrows and sender in self._lenders
-                return self._on_borrower(sender, message, now_ns) if is_heard else []
+                return self._on_borrower(sender, message, now_ns) if self._config.borrows else []
 
     def summary(self) -> bytes:
         """Nothing here is compared."""
@@ -259,6 +280,11 @@ class Offload:
     def _on_lender(
         self, sender: NodeId, message: messages.Ask | messages.Request | messages.Cancel, now_ns: int
     ) -> list[SubEffect]:
+        rule = self._refused.get(sender)
+        if rule is not None:
+            return (
+                [] if isinstance(message, messages.Cancel) else self._lender.on_outside(sender, message, rule, now_ns)
+            )
         match message:
             case messages.Ask(digest):
                 return self._lender.on_ask(sender, digest, now_ns)
@@ -273,6 +299,10 @@ class Offload:
         message: messages.Offered | messages.Grant | messages.Deny | messages.Answer | messages.Refusal,
         now_ns: int,
     ) -> list[SubEffect]:
+        if sender in self._unasked:
+            if isinstance(message, messages.Offered):
+                self._left_out[sender] = now_ns
+            return []
         borrower = self._borrower
         match message:
             case messages.Offered():
@@ -285,6 +315,14 @@ class Offload:
                 return borrower.on_answer(sender, message, now_ns)
             case messages.Refusal():
                 return borrower.on_refusal(sender, message, now_ns)
+
+    def _outside(self, rule: Whom) -> dict[NodeId, str]:
+        """Whom of those that can be reached a rule leaves out, and by which of `RULES`."""
+        if rule == EVERYBODY:
+            return {}
+        own = self._certified(self.node)
+        found = {node: rule.broken_by(self._certified(node), own) for node in self._near}
+        return {node: name for node, name in found.items() if name}
 
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
         config = self._config
@@ -306,7 +344,3 @@ class Offload:
             return []
         self._is_armed = True
         return [SetTimer(_SAY, due_ns)]
-
-
-def _may(peer: Peer, names: frozenset[str]) -> bool:
-    return not names or peer.name in names

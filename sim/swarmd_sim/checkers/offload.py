@@ -6,6 +6,7 @@
 - `offload.liar_kept`: who has told a borrower so many wrong answers is asked no more by it.
 - `offload.garbage`: no program gets an answer that has no form.
 - `offload.jobs`: a lender has no more of others' work in hand than it may, of all and of each.
+- `offload.outside`: where owners lend among their own alone, nobody runs anything for another's device.
 - `offload.silent_kept`: a lender that answers nothing is asked little by each borrower.
 - `offload.stale`: an answer that was kept is the one to this very question, and younger than the program allowed.
 - `offload.copy_lost`: a request that two lenders had taken has its answer, though one of them died, if the other had
@@ -132,6 +133,8 @@ class OffloadChecker(CheckerBase, Listener):
         watch, name, now_ns = self.run.watch, device.host.name, self.run.engine.now_ns
         if not device.unit_ns(order.digest):
             watch.violate("offload.other_bundle", f"{name} was told to run a bundle that it does not have")
+        if self._section.owners and self._world.roles_of(borrower) != self._world.roles_of(device.host):
+            watch.violate("offload.outside", f"{name} runs something for {borrower.name}, which is another owner's")
         asking = self._world.devices[borrower.index]
         node = device.host.node_id
         if self._world.manner_of(device.host) == "lend_nothing" and not borrower.hostile:

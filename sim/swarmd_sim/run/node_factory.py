@@ -76,7 +76,7 @@ class NodeFactory:
         """The host's identity, made at its first boot."""
         identity = self._identities.get(host.index)
         if identity is None:
-            identity = self.officers.identity(host.name)
+            identity = self.officers.identity(host.name, self.offload.roles_of(host) if self.offload else ())
             self._identities[host.index] = identity
         return identity
 
@@ -121,7 +121,7 @@ class NodeFactory:
             subprotocols.append(self.releases.protocol(host, identity, trust, records))
         if self.offload is not None:
             boot = host.clock.wall_ns(host.engine.now_ns) // NS_PER_S
-            subprotocols.append(self.offload.protocol(host, identity, replica.clock.physical_ms, boot))
+            subprotocols.append(self.offload.protocol(host, identity, trust, replica.clock.physical_ms, boot))
         if self.thumbs is not None:
             subprotocols.append(self.thumbs.protocol(host, identity.node, records, replica))
         subprotocols += self.more(host, trust, replica, records)

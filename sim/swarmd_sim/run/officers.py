@@ -99,14 +99,16 @@ class Officers:
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
-    def identity(self, name: str) -> Identity:
-        """A member's identity, as it is written at its enrolment; the same again for the same name."""
+    def identity(self, name: str, roles: Sequence[str] = ()) -> Identity:
+        """A member's identity, as it is written at its enrolment; the same again for the same name and roles."""
         if not self.threshold:
-            identity = make_dev_identity(self.secret, self.swarm, name, self.crypto)
+            identity = make_dev_identity(self.secret, self.swarm, name, self.crypto, roles=roles)
         else:
             groups = [statement for _counter, statement in sorted(self.groups.items())]
             seed = self._seed(f"node:{name}")
-            identity = enrol(seed, name, self.swarm, self.roots[:1], groups[:1], self.signers("enrol"), self.crypto)
+            identity = enrol(
+                seed, name, self.swarm, self.roots[:1], groups[:1], self.signers("enrol"), self.crypto, roles=roles
+            )
         self._certificates[identity.node] = identity.certificate
         self.groups.setdefault(1, identity.group_keys[0])
         return identity

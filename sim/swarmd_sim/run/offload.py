@@ -11,7 +11,9 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
+from swarmd_protocols.offload.whom import OWNER
 from swarmd_protocols.trust.identity import Identity
+from swarmd_protocols.trust.view import TrustView
 from swarmd_sim.radio.network import BURST_BYTES
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.engine import Engine
@@ -86,12 +88,20 @@ class OffloadWorld:
 
     # --- Nodes ------------------------------------------------------------------------------------------------------
 
-    def protocol(self, host: Host, identity: Identity, physical_ms: Callable[[int], int], boot: int) -> Offload:
+    def roles_of(self, host: Host) -> tuple[str, ...]:
+        """What a host's certificate says of its owner."""
+        owners = self._scenario.offload.owners
+        return (f"{OWNER}{host.index % owners}",) if owners else ()
+
+    def protocol(
+        self, host: Host, identity: Identity, trust: TrustView, physical_ms: Callable[[int], int], boot: int
+    ) -> Offload:
         """The sub-protocol of the life that begins.
 
         Args:
             host: Whose.
             identity: Its key.
+            trust: What is signed of everybody.
             physical_ms: Swarm time at a moment of its clock.
             boot: Grows with each life.
         """
@@ -109,7 +119,7 @@ class OffloadWorld:
         config = config_of(section, device.kind)
         device.protocol = Offload(
             identity.node, identity.seed, self._crypto, config, boot, self._choices.rng("node.offload"), physical_ms,
-            is_well_formed,
+            is_well_formed, trust.certified,
         )  # fmt: skip
         return device.protocol
 

@@ -22,6 +22,7 @@ from swarmd_protocols.offload.messages import PAYLOAD_MAX_BYTES
 from swarmd_protocols.offload.offload import OffloadConfig
 from swarmd_protocols.offload.shards import Part, Parts
 from swarmd_protocols.offload.tickets import GrantsConfig
+from swarmd_protocols.offload.whom import Whom
 from swarmd_sim.run.choices import MILLION
 from swarmd_sim.run.sections import OffloadSection
 from swarmd_sim.world.judges import LARGER, LARGEST, SMALL
@@ -164,11 +165,14 @@ def config_of(section: OffloadSection, kind: str) -> OffloadConfig:
     """What the protocol is told on a device of this kind."""
     about = KINDS[kind]
     lends = section.lending and about.lends and section.rule != "local"
+    whom = Whom(same_owner=section.owners > 0)
     if section.fleet != "traffic":
-        return OffloadConfig(lends=lends, borrows=about.asks)
+        return OffloadConfig(lends=lends, borrows=about.asks, lend_to=whom, borrow_from=whom)
     return OffloadConfig(
         lends=lends,
         borrows=about.asks,
+        lend_to=whom,
+        borrow_from=whom,
         messages_per_s=section.offers_per_s,
         lending=about.lending,
         dispatcher=DispatcherConfig(lenders_max=128),

@@ -88,6 +88,7 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("offload", "busy"): (0, NODES_MAX),
     ("offload", "clouds"): (0, NODES_MAX),
     ("offload", "jobs"): (1, 100_000),
+    ("offload", "owners"): (0, NODES_MAX),
     ("offload", "offers_per_s"): (1, 1_000),
     ("offload", "copies_share"): (0, 1),
     ("offload", "repeat_share"): (0, 1),

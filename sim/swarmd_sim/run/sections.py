@@ -280,6 +280,9 @@ class OffloadSection:
     """Of looks of traffic that show what this camera showed shortly before, bit by bit."""
     keep_s: float = 0.0
     """For how long such an answer may be kept."""
+    owners: int = 0
+    """The nodes belong to so many owners in turn, by their certificates, and lend and borrow among their own alone; 0:
+    nobody looks."""
     release_at_s: float = 0.0
     """When a new version of all models begins to roll in traffic; 0: never."""
     release_over_s: float = 20.0

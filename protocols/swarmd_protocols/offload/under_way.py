@@ -1,0 +1,84 @@
+"""What a borrower keeps of a request that is under way, and what follows from it alone.
+
+Nothing here decides: `borrowing.py` does.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.cache import Key
+from swarmd_protocols.offload.placement import Offer
+from swarmd_protocols.offload.purse import Cost, Purse
+
+
+@dataclass(slots=True)
+class Asking:
+    """A ticket that was asked for."""
+
+    at_ns: int
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """Requests and attempts."""
+    is_denied: bool = False
+
+
+@dataclass(slots=True)
+class Open:
+    """A request without an answer so far."""
+
+    ask: requests.Borrow
+    input_sha256: bytes
+    lenders: dict[int, NodeId] = field(default_factory=dict)
+    """By attempt, while it is asked."""
+    digests: dict[int, bytes] = field(default_factory=dict)
+    """Of the bundle that each attempt asks for."""
+    prices: dict[int, int] = field(default_factory=dict)
+    """What each attempt that went out costs, where it costs something."""
+    job: int = 0
+    """That runs on this device; 0: none."""
+    answers: dict[int, bytes] = field(default_factory=dict)
+    proofs: dict[int, bytes] = field(default_factory=dict)
+
+
+def is_paid(one: Open, attempt: int, offer: Offer | None, purse: Purse, now_ns: int) -> bool:
+    """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
+    price = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
+    if not purse.pay(price, size_of(one.ask), now_ns):
+        return False
+    one.prices[attempt] = price.price_micro
+    return True
+
+
+def may_be_kept(ask: requests.Borrow) -> bool:
+    """Not what any able bundle may answer: after a release an old one's answer would stand for a new one's."""
+    return ask.keep_ns > 0 and not ask.ability and not ask.lane_bytes
+
+
+def key_of(one: Open) -> Key:
+    """Under which its answer is kept."""
+    return Key(one.input_sha256, one.ask.recipe, one.ask.digest)
+
+
+def data_for(ask: requests.Borrow, lender: NodeId) -> bytes:
+    """What travels to one lender."""
+    if not ask.lane_key:
+        return ask.data
+    token, at = messages.lane_token(ask.lane_key, lender), ask.lane_at
+    return ask.data[:at] + token + ask.data[at + len(token) :]
+
+
+def input_sha256_for(one: Open, lender: NodeId) -> bytes:
+    """Of the same, which the lender signs for."""
+    return sha256(data_for(one.ask, lender)).digest() if one.ask.lane_key else one.input_sha256
+
+
+def size_of(ask: requests.Borrow) -> int:
+    """Bytes of its input, however they travel."""
+    return len(ask.data) + ask.lane_bytes
+
+
+def own_run(one: Open, digest: bytes, until_ns: int) -> requests.Infer:
+    """The order to have the own model do it."""
+    ask = one.ask
+    return requests.Infer(one.job, digest, ask.data, ask.units, until_ns, None, ask.lane_bytes)
