@@ -12,7 +12,9 @@ trust.key_leaked      a node that was shut out when the newest group key was mad
 state.stranger        a node holds facts of an author that nobody enrolled
 state.shut_out_facts  after quiet, a node holds facts of an author that was shut out, as it is to know by then
 releases.invented     the same of a floor, a revocation or a release that the publisher did not sign
-releases.forgotten    within one life, a node no longer believes a floor or a revocation
+releases.forgotten    within one life, a node no longer believes a floor or a revocation; a floor that a thief's greater
+                      one displaced, while the node had not heard of the root that replaced the stolen keys, is gone
+                      with that one until it is published again (docs/decisions/0023)
 releases.taken_back   what every node ran, promoted and not revoked, is run no more
 """
 
@@ -46,6 +48,8 @@ class _Belief:
     revoked: frozenset[bytes] = frozenset()
     groups: frozenset[int] = frozenset()
     floor: int = 0
+    judged_roots: int = 0
+    """Of the chain under which the floor was believed."""
     revoked_releases: frozenset[bytes] = field(default_factory=frozenset)
 
 
@@ -193,6 +197,9 @@ class DecisionsChecker(CheckerBase):
             invented.append("a release")
         if invented:
             self._violate("releases.invented", host, f"{host.name} believes {invented[:3]}, which nobody signed")
+        attacks = {fault.kind for fault in self.run.injector.recent}
+        if "replaced_keys" in attacks and officers.is_fooled("floor", belief.judged_roots):
+            belief.floor = min(belief.floor, floor)
         if floor < belief.floor or not revoked >= belief.revoked_releases:
             self._violate(
                 "releases.forgotten",
@@ -200,7 +207,7 @@ class DecisionsChecker(CheckerBase):
                 f"{host.name} believed floor {belief.floor} and {len(belief.revoked_releases)} revocations; "
                 f"now {floor} and {len(revoked)}",
             )
-        belief.floor = floor if floor <= desk.floor else belief.floor
+        belief.floor, belief.judged_roots = floor if floor <= desk.floor else belief.floor, known
         belief.revoked_releases = revoked & set(desk.revoked_ns)
 
     def _promoted(self, now_ns: int) -> None:
