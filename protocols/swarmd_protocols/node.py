@@ -45,6 +45,7 @@ from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
     HearsTrust,
+    HearsUnsent,
     MindsTraffic,
     Send,
     SubEffect,
@@ -54,7 +55,10 @@ from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.event_shelf import last_life
-from swarmd_protocols.swim.members import REACHABLE
+from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.mesh.far_streams import FarStreams
+from swarmd_protocols.swim.mesh.far_words import NAME as FAR
+from swarmd_protocols.swim.mesh.relay import WHOLE_MAX_BYTES as RELAYED_MAX_BYTES
 from swarmd_protocols.swim.mesh.relay import Relay
 from swarmd_protocols.swim.messages import (
     Beacon,
@@ -158,8 +162,11 @@ class Node:
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._reader = Reader(self._core, self._wire, self._swim, self._subs, self._perform, self._on_trust)
         self._relay = Relay(self._core, self._wire, self._reader.take_relayed)
+        self._far = FarStreams(self._core, self._relay, self._reader.take_streamed, self._say_directly, self._on_unsent)
+        self._relay.gave_up = self._on_given_up
         if config.swim.mesh != "off":
             self._subs[self._relay.name] = self._relay
+            self._subs[self._far.name] = self._far
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
         self._is_forked = False
@@ -340,18 +347,22 @@ class Node:
             if isinstance(effect, Send):
                 if effect.payload is not payload:  # What goes to several at once is encoded once.
                     payload, message = effect.payload, encode(Sub(sub.name, effect.payload))
-                self._send(effect, message)
+                self._send(effect, message, sub.name)
             elif isinstance(effect, Cast):
                 if not self._core.own.left:
                     self._wire.cast(encode(Sub(sub.name, effect.payload)))
             else:
                 wire.effects.append(effect)
 
-    def _send(self, send: Send, message: bytes) -> None:
+    def _send(self, send: Send, message: bytes, name: str) -> None:
         core = self._core
         member = core.table.by_node.get(send.to)
         if member is not None and member.where < 0 and member.state in REACHABLE and core.view.weighs_links:
-            if not core.own.left:
+            if core.own.left:
+                return
+            if send.reliable and len(message) > RELAYED_MAX_BYTES:
+                self._perform(self._far, self._far.carry(member.node, name, message))
+            else:
                 self._perform(self._relay, self._relay.carry(member, message, sure=send.reliable))
             return
         if member is None or member.where < 0 or core.own.left:
@@ -361,6 +372,18 @@ class Node:
             self._wire.stream(member, [message], send.priority)
         else:
             self._wire.datagram_or_stream(member, [message])
+
+    def _say_directly(self, member: Member, word: bytes) -> None:
+        """A word of a stream, in a datagram to a far member's own address."""
+        self._wire.datagram_or_stream(member, [encode(Sub(FAR, word))])
+
+    def _on_given_up(self, part: bytes, via: NodeId) -> None:
+        self._perform(self._far, self._far.on_given_up(part, via))
+
+    def _on_unsent(self, name: str, to: NodeId) -> None:
+        sub = self._subs.get(name)
+        if isinstance(sub, HearsUnsent):
+            self._perform(sub, sub.on_unsent(to, self._core.now_ns))
 
     def _on_trust(self) -> None:
         """What counts may have changed: shut out who is, tell the sub-protocols, and only then spread what is new."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES
+from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, join
 from swarmd_protocols.effects import Rejected
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import Address, NodeId
@@ -19,6 +19,8 @@ from swarmd_protocols.subprotocol import SubEffect, SubProtocol
 from swarmd_protocols.swim.allowance import QUESTIONS, Allowance
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.mesh.far_words import NAME as FAR
+from swarmd_protocols.swim.mesh.far_words import SIZE_MAX_BYTES as FAR_MAX_BYTES
 from swarmd_protocols.swim.mesh.relay import NAME as RELAY
 from swarmd_protocols.swim.mesh.relay import PART_BYTES, PARTS_MAX
 from swarmd_protocols.swim.messages import Buckets, EventVector, Fingerprints, Message, Sections, Sub, Want
@@ -48,6 +50,8 @@ WAITING_MEMBERS_MAX = 16
 """Members whose frames may wait at once; the most that waits is 64 MB, where 16 members conspire."""
 RELAYED_MAX_BYTES = PART_BYTES * PARTS_MAX
 """Bytes of a frame that others handed on."""
+_HEAD_BYTES = 8
+"""What makes one message a body, at most."""
 NEXT_NS = 1_000
 """The next slice is due so much later, nanoseconds: what came in the meantime is first."""
 
@@ -142,13 +146,20 @@ class Reader:
 
     def take_relayed(self, member: Member, body: bytes) -> None:
         """Read what a member sealed and others handed on: words of sub-protocols, which says nothing of its link."""
+        self._take_far(member, body, RELAYED_MAX_BYTES, (RELAY,))
+
+    def take_streamed(self, member: Member, message: bytes) -> None:
+        """Read one message that a far member sent in pieces: likewise."""
+        self._take_far(member, join([message]), FAR_MAX_BYTES + _HEAD_BYTES, (RELAY, FAR))
+
+    def _take_far(self, member: Member, body: bytes, limit_bytes: int, barred: tuple[str, ...]) -> None:
         try:
-            messages = decode(body, RELAYED_MAX_BYTES)
+            messages = decode(body, limit_bytes)
         except WireError as error:
             self.refused(member.route, error)
             return
         for message in messages:
-            if type(message) is not Sub or message.name == RELAY:
+            if type(message) is not Sub or message.name in barred:
                 self._core.reject(member, f"{type(message).__name__} is not handed on")
                 return
         frame = _Frame(member, member.route, body, messages)

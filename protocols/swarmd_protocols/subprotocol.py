@@ -17,6 +17,10 @@ import msgspec
 from swarmd_protocols.effects import Alarm, CancelTimer, Order, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId
 
+FAR_BYTES_S, FAR_BURST_BYTES = 3_000, 12_000
+"""Bytes a second, and at once, of all large messages that a node sends to members out of its radio's reach: three
+quarters of what it may send them at all, since others' air carries it."""
+
 
 class Priority(IntEnum):
     """Lower goes first."""
@@ -29,7 +33,8 @@ class Priority(IntEnum):
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """One payload to one member. Reliable ones may be large (4 MiB); best-effort ones must fit a datagram (1,000 B)."""
+    """One payload to one member. Reliable ones may be large (4 MiB, and 264 KiB to one that is out of this radio's
+    reach); best-effort ones must fit a datagram (1,000 B)."""
 
     to: NodeId
     payload: bytes
@@ -149,6 +154,15 @@ class MindsTraffic(Protocol):
     @property
     def traffic(self) -> Watcher:
         """That part."""
+        ...
+
+
+@runtime_checkable
+class HearsUnsent(Protocol):
+    """A sub-protocol that also wants to know what did not come through to a far member."""
+
+    def on_unsent(self, to: NodeId, now_ns: int) -> list[SubEffect]:
+        """A large message of its to this member has failed, or part of it came and no more will."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Fuzz targets of each message of a mesh, at a node whose view is one: beacons, reports, parts, receipts."""
+"""Fuzz targets of each message of a mesh, at a node whose view is one: beacons, reports, parts, receipts, streams."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived
 from swarmd_protocols.swim.mesh.relay import HELD_SHARE, Onward, Taken
 from swarmd_protocols.swim.messages import Beacon, Near, NearBody
+from tests.support import far_vectors
 from tests.support.mesh_net import MeshNet, line
 
 Target = Callable[[bytes], None]
@@ -137,10 +138,31 @@ def receipts() -> tuple[list[bytes], Target]:
     return [encode(Taken(bytes(8))), encode(Taken(b"\xff" * 8)), bytes(9)], read
 
 
+def streams() -> tuple[list[bytes], Target]:
+    """Bytes in place of one, of a near member and a far one, while this node sends the far one something."""
+    four = _Four()
+    one, node = four.node._far, four.far.node
+
+    def read(data: bytes) -> None:
+        for sender in (four.liar.node, node):
+            core = four.node._core
+            core.now_ns, four.node._wire.effects = four.net.now, []
+            if not one._out:
+                four.node._perform(one, one.carry(node, "echo", bytes(40_000)))
+            four.node._perform(one, one.on_message(sender, data, core.now_ns))
+            four.net.perform(four.net.hosts[1], four.node._wire.effects)
+        assert len(one._intake) <= 2
+        assert len(one._out) <= 1
+        four.ticked()
+
+    return [encode(word) for word in far_vectors.vectors().values()], read
+
+
 MAKERS = {
     "mesh-beacon": beacons,
     "mesh-near": reports,
     "mesh-onward": handed_on,
     "mesh-taken": receipts,
+    "mesh-stream": streams,
 }
 """By message, what makes a corpus and a target."""

@@ -9,50 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode, join
-from swarmd_protocols.effects import Command, TimerFired
+from swarmd_protocols.effects import TimerFired
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.reader import SLICE_UNITS
-from swarmd_protocols.subprotocol import Priority, Send
+from swarmd_protocols.subprotocol import Send
 from swarmd_protocols.swim.mesh import relay
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, reached
 from swarmd_protocols.swim.mesh.relay import Onward, Relay, Taken
 from swarmd_protocols.swim.mesh.routes import Routes, Way
 from swarmd_protocols.swim.messages import Ping, Sub
-from tests.support.mesh_net import Echo, MeshNet, line
+from tests.support.mesh_net import MeshNet
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
+from tests.support.relay_net import count_of, formed, heard, relay_of, say
 from tests.support.swim_net import S
 
 SMALL, LARGE, BYTES_S = 100, 9_000, relay.RELAY_BYTES_S
-
-
-def formed(count: int, links: set[tuple[int, int]] | None = None, seed: int = 1) -> MeshNet:
-    """A mesh that has formed, every node of which says what it hears."""
-    net = MeshNet(count, links or line(count), seed, echo=True)
-    assert net.run_until(net.formed, 20) is not None
-    net.run(6)
-    return net
-
-
-def say(net: MeshNet, source: int, target: int, payload: bytes, *, sure: bool = True) -> None:
-    """One node sends another something."""
-    to = net.hosts[target].node.node
-    net.feed(source, Command("echo", Send(to, payload, sure, Priority.SYNC)))
-
-
-def heard(net: MeshNet, index: int) -> Counter[bytes]:
-    """What came to a node, and how often."""
-    echo: Echo = net.hosts[index].node._subs["echo"]  # type: ignore[assignment]
-    return Counter(payload for _, payload in echo.heard)
-
-
-def count_of(net: MeshNet, what: str) -> int:
-    """A counter of all nodes."""
-    return sum(host.node._core.counters[what] for host in net.hosts)
-
-
-def relay_of(net: MeshNet, index: int) -> Relay:
-    """Of one node."""
-    return net.hosts[index].node._relay
 
 
 # --- laws ----------------------------------------------------------------------------------------------------------
@@ -338,7 +309,7 @@ def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_was_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Relay, "_remember", lambda self, name: None)
+    patch.setattr(Relay, "_remember", lambda self, name, via: None)
 
 
 def _parts_are_wholes(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 
 from tests.support import (
     bundle_vectors,
+    far_vectors,
     federation_vectors,
     learning_vectors,
     offload_swarm,
@@ -30,6 +31,7 @@ FILES = (
     federation_vectors,
     past_vectors,
     relay_vectors,
+    far_vectors,
     learning_vectors,
 )
 

@@ -46,8 +46,13 @@ PART_BYTES = 1_056
 """Bytes of a frame in one part: with what wraps it once more, a datagram."""
 PART_LEAST_BYTES = 128
 """What a part costs a budget at least, bytes: what wraps it once more takes so much, however little there is in it."""
+SHORT_BYTES = 320
+"""Parts of so many bytes at most go before longer ones of the same near member: commands, answers and the time are
+short, a stream's parts are not, and a third of one's bytes is no delay for it."""
 PARTS_MAX = 16
 """Parts of a frame at most, 17 kB: at 99.8 % a part over four hops, 97 in 100 come whole."""
+WHOLE_MAX_BYTES = PART_BYTES * PARTS_MAX - 64
+"""Bytes of one encoded message that goes in a frame of parts, without its seal and heads; larger ones are streams."""
 ACK_NS = 100 * _MS
 """Who has not said within so long that it took a part is asked again, nanoseconds: a hop takes 5 ms, 20 under load."""
 TRIES = 2
@@ -168,7 +173,14 @@ class Relay:
         self._seals = seals
         self._deliver = deliver
         self._held: dict[bytes, _Held] = {}
-        self._seen: dict[bytes, None] = {}
+        self._seen: dict[bytes, NodeId] = {}
+        """Parts that were taken, and who brought them."""
+        self._said: dict[bytes, NodeId] = {}
+        """Parts of this node's own that are kept until they are taken, the newest, and for whom."""
+        self._hops: dict[bytes, NodeId] = {}
+        """By far member, whom a part for it was handed to last."""
+        self.gave_up: Callable[[bytes, NodeId], None] = lambda name, via: None
+        """Is told of a part that ends here, and who brought it."""
         self._wholes: dict[bytes, _Whole] = {}
         self._others = TokenBucket(RELAY_BYTES_S, _RELAY_BURST_BYTES)
         self._own = TokenBucket(OWN_BYTES_S, _OWN_BURST_BYTES)
@@ -214,8 +226,23 @@ class Relay:
         for part in range(count):
             data = frame[part * PART_BYTES : (part + 1) * PART_BYTES]
             onward = Onward(member.node, HOPS_MAX, 65_535, sure, whole, part, count, data)
-            self._hold(_name(onward), onward, None)
+            name = _name(onward)
+            if sure:
+                _note(self._said, name, member.node, HELD_MAX)
+            self._hold(name, onward, None)
         return self._turn(self._core.now_ns)
+
+    def target_of(self, part: bytes) -> NodeId | None:
+        """For whom a part of this node's own is; None where it has said none of that name."""
+        return self._said.get(part)
+
+    def via_of(self, part: bytes) -> NodeId | None:
+        """Who brought a part that was taken here."""
+        return self._seen.get(part)
+
+    def first_hop(self, target: NodeId) -> NodeId | None:
+        """Whom a part of this node's own for a far member was handed to last."""
+        return self._hops.get(target)
 
     # --- SubProtocol -------------------------------------------------------------------------------------------------
 
@@ -283,7 +310,7 @@ class Relay:
         if name in self._seen:
             return taken  # It did not hear that.
         if onward.target == self._core.own.node:
-            self._remember(name)
+            self._remember(name, sender)
             self._arrive(sender, onward, now_ns)
             return taken
         if onward.hops <= 1 or not self._leads_on(onward):
@@ -293,7 +320,7 @@ class Relay:
             counters["relay_over_rate"] += 1
             return []
         counters["relay_taken"] += 1
-        self._remember(name)
+        self._remember(name, sender)
         self._hold(name, msgspec.structs.replace(onward, hops=onward.hops - 1), sender)
         return taken
 
@@ -363,10 +390,8 @@ class Relay:
         self._core.counters["relay_arrived"] += 1
         self._deliver(*opened)
 
-    def _remember(self, name: bytes) -> None:
-        if len(self._seen) >= _SEEN_MAX:
-            del self._seen[next(iter(self._seen))]
-        self._seen[name] = None
+    def _remember(self, name: bytes, via: NodeId) -> None:
+        _note(self._seen, name, via, _SEEN_MAX)
 
     def _waiting_of(self, via: NodeId | None) -> int:
         return sum(held.via == via for held in self._held.values())
@@ -381,8 +406,12 @@ class Relay:
         for name, held in list(self._held.items()):
             if held.until_ns <= now_ns:
                 self._drop(name)
+                if held.via is not None and held.onward.sure:
+                    self.gave_up(name, held.via)
             elif held.due_ns <= now_ns and self._spent_ns[held.via is None] <= now_ns:
                 queues.setdefault(held.via, deque()).append(name)
+        for via, queue in queues.items():
+            queues[via] = deque(sorted(queue, key=lambda name: len(self._held[name].onward.data) > SHORT_BYTES))
         effects: list[SubEffect] = []
         order = deque(sorted(queues, key=lambda via: self._served.get(via, 0)))
         while order:
@@ -431,6 +460,8 @@ class Relay:
             self._served[held.via] = self._turns
             held.tried[member.node] = held.tried.get(member.node, 0) + 1
             held.asked.add(member.node)
+            if held.via is None:
+                _note(self._hops, onward.target, member.node, HELD_SHARE)
             held.due_ns = now_ns + ACK_NS
             core.counters["relay_bytes" if held.via else "relay_own_bytes"] += len(onward.data)
             stamped = msgspec.structs.replace(onward, cost=cost)
@@ -452,6 +483,13 @@ class Relay:
             self._armed_ns = due_ns
             effects.append(SetTimer(_TICK, due_ns))
         return effects
+
+
+def _note(held: dict[bytes, NodeId], key: bytes, node: NodeId, most: int) -> None:
+    """Keep what is newest, of so many at most."""
+    if key not in held and len(held) >= most:
+        del held[next(iter(held))]
+    held[key] = node
 
 
 def _name(onward: Onward) -> bytes:
