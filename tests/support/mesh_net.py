@@ -84,7 +84,7 @@ class MeshNet(Net):
         beside = sorted({b if a == index else a for a, b in self.links if index in (a, b)})
         seeds = tuple(self.address(other) for other in beside[:3])
         config = NodeConfig(seeds=seeds, version="1", capability="eye", swim=self.swim)
-        rng, subs = Random(self.rng.getrandbits(64)), [Echo()] if self.echo else []
+        rng, subs = Random(self.rng.getrandbits(64)), [Echo()] if self.echo else self.subs(index)
         return Node(identity, config, self.crypto, rng, journal, subs, self.address(index))
 
     def perform(self, host: Host, effects: list[Effect]) -> None:

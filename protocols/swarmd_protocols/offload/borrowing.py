@@ -98,6 +98,7 @@ class Borrower:
         self._is_well_formed = is_well_formed
         self._dispatcher = Dispatcher(config, rng, self._has_ticket)
         self._keys: dict[NodeId, bytes] = {}
+        self._far = frozenset[NodeId]()
         self._heard: dict[NodeId, tuple[int, int]] = {}
         """Number of a lender's last offer, and when it came."""
         self._offers: dict[NodeId, Offer] = {}
@@ -144,7 +145,7 @@ class Borrower:
         need = Need(
             ask.number, ask.digest, ask.units, size_of(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns, ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
-            ask.but, self._purse.rule,
+            ask.not_asked(self._far), self._purse.rule,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
 
@@ -181,8 +182,9 @@ class Borrower:
 
     # --- From lenders -------------------------------------------------------------------------------------------
 
-    def on_keys(self, keys: dict[NodeId, bytes], now_ns: int) -> list[SubEffect]:
-        """Who can be reached, and their keys; whoever is missing lends nothing more."""
+    def on_keys(self, keys: dict[NodeId, bytes], far: frozenset[NodeId], now_ns: int) -> list[SubEffect]:
+        """Who can be reached, their keys, and which of them over others; whoever is missing lends nothing more."""
+        self._far = far
         gone = [node for node in self._keys if node not in keys]
         self._keys = keys
         effects: list[SubEffect] = []
@@ -217,7 +219,7 @@ class Borrower:
             for row in said.rows
         )
         asks = said.price_micro_s, said.charge_ppb_s
-        offer = Offer(sender, rows, said.input_bytes_max, now_ns, True, said.good_ms * _MS, *asks)
+        offer = Offer(sender, rows, said.input_bytes_max, now_ns, True, said.good_ms * _MS, *asks, sender in self._far)
         self._offers.pop(sender, None)
         self._offers[sender] = offer
         while len(self._offers) > self._config.lenders_max:

@@ -41,7 +41,7 @@ DIGEST_BYTES = 32
 """Of a bundle: SHA-256."""
 UNKNOWN_BATTERY = 0xFFFF
 """Stands for a lender without a battery, or one that does not know it."""
-_GOOD_MAX_MS = 30_000
+GOOD_MAX_MS = 30_000
 """An offer that says it is good for longer is no offer: the lender would have left the air long before."""
 _TIME_MAX_US = 600_000_000
 """No inference and no queue of ten minutes is worth an offer."""
@@ -262,7 +262,7 @@ def decode_descriptor(body: bytes) -> Descriptor:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not an offer: {error}") from error
     _check(len(found.node) == 16 and 0 <= found.number < 1 << 64, "an offer's lender or number")
-    _check(0 <= found.good_ms <= _GOOD_MAX_MS, f"an offer is good for at most {_GOOD_MAX_MS} ms")
+    _check(0 <= found.good_ms <= GOOD_MAX_MS, f"an offer is good for at most {GOOD_MAX_MS} ms")
     _check(0 <= found.battery_milli <= 1000 or found.battery_milli == UNKNOWN_BATTERY, "a battery")
     _check(0 <= found.input_bytes_max <= LANE_MAX_BYTES, "the size of an input")
     _check(0 <= found.price_micro_s <= PRICE_MAX_MICRO_S and 0 <= found.charge_ppb_s <= CHARGE_MAX_PPB_S, "a price")

@@ -34,6 +34,9 @@ _GOOD_PERIODS = 3
 _MS = 1_000_000
 COPIES_MAX = 2
 """Lenders that one request may have at work at once: one death is survived, the work doubles and no more."""
+FAR_COST_MAX, FAR_MAX = 24, 10
+"""Members out of this radio's reach that are lent to and borrowed from: whom a frame reaches in six transmissions
+(quarters; four hops, or three where a frame in four is lost), and so many, so that each is told of an offer in 10 s."""
 RECIPE_MAX_BYTES = 64
 """What else an answer depends on: a digest, and what names it."""
 
@@ -114,6 +117,9 @@ class Offload:
         """The same of who is not to be asked."""
         self._left_out: dict[NodeId, int] = {}
         """Who of these has offered something, and when it last did."""
+        self._far: list[NodeId] = []
+        """Of them, who is out of this radio's reach; the cheapest to reach first."""
+        self._far_turn = 0
         self._said_ns = -(1 << 62)
         self._is_armed = False
         self._is_offering = False
@@ -176,10 +182,10 @@ class Offload:
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """Whom to tell, whom to believe, and who is out."""
-        # In a mesh nothing comes through to whoever is far, so it is neither told nor asked.
-        self._near = {
-            peer.node: peer.public_key for peer in peers if peer.reachable and not peer.far and peer.public_key
-        }
+        near = [peer for peer in peers if peer.reachable and peer.public_key and _is_in_reach(peer)]
+        far = sorted((peer.cost, peer.node) for peer in near if peer.far)
+        self._far = [node for _, node in far][:FAR_MAX]
+        self._near = {peer.node: peer.public_key for peer in near if not peer.far or peer.node in self._far}
         return self.on_trust(now_ns)
 
     def on_trust(self, now_ns: int) -> list[SubEffect]:
@@ -191,7 +197,7 @@ class Offload:
         is_news = any(node not in self._borrowers for node in keys)
         self._borrowers = keys
         self._lenders = {node: key for node, key in near.items() if node not in self._unasked}
-        effects = self._borrower.on_keys(self._lenders, now_ns) if config.borrows else []
+        effects = self._borrower.on_keys(self._lenders, frozenset(self._far), now_ns) if config.borrows else []
         for borrower in self._lender.borrowers():
             if borrower not in keys:
                 effects += self._lender.on_gone(borrower)
@@ -218,6 +224,10 @@ class Offload:
                 return self._borrower.on_abandon(number, now_ns)
             case _:
                 raise StateError(f"`offload` knows no request {type(request).__name__}")
+
+    def on_unsent(self, to: NodeId, now_ns: int) -> list[SubEffect]:
+        """See `HearsUnsent`: what this lender alone works on goes to another; whoever waits for an answer asks anew."""
+        return self._borrower.on_doubt(to, now_ns) if self._config.borrows else []
 
     def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
         """A request's, a job's, or the next offer's."""
@@ -328,7 +338,9 @@ class Offload:
         config = self._config
         if not config.lends or not (self._lender.is_willing or self._is_offering) or not self._borrowers:
             return []
-        period_ns = max(config.period_ns, len(self._borrowers) * 1_000_000_000 // config.messages_per_s)
+        far = [node for node in self._far if node in self._borrowers]
+        near = [node for node in self._borrowers if node not in far]
+        period_ns = max(config.period_ns, len(near) * 1_000_000_000 // config.messages_per_s)
         period_ns = min(period_ns, config.period_max_ns)
         due_ns = self._said_ns + period_ns
         if now_ns < due_ns:
@@ -336,7 +348,13 @@ class Offload:
         self._said_ns = now_ns
         self._is_offering = self._lender.is_willing
         payload = messages.encode_message(self._lender.offer(_GOOD_PERIODS * period_ns // _MS))
-        effects: list[SubEffect] = [Send(peer, payload, False, Priority.SYNC) for peer in self._borrowers]
+        effects: list[SubEffect] = [Send(peer, payload, False, Priority.SYNC) for peer in near]
+        if far:
+            # One at a time, so that those who hand it on have one offer of this node a second.
+            self._far_turn = (self._far_turn + 1) % len(far)
+            good_ms = min(messages.GOOD_MAX_MS, _GOOD_PERIODS * period_ns * len(far) // _MS)
+            payload = messages.encode_message(self._lender.offer(good_ms))
+            effects.append(Send(far[self._far_turn], payload, True, Priority.SYNC))
         return effects + (self._arm(now_ns + period_ns) if self._is_offering else [])
 
     def _arm(self, due_ns: int) -> list[SubEffect]:
@@ -344,3 +362,8 @@ class Offload:
             return []
         self._is_armed = True
         return [SetTimer(_SAY, due_ns)]
+
+
+def _is_in_reach(peer: Peer) -> bool:
+    """Whether it is near, or a few hops away."""
+    return not peer.far or 0 < peer.cost <= FAR_COST_MAX

@@ -21,6 +21,7 @@ from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload.purse import FREE, Cost, CostRule, cost
+from swarmd_protocols.subprotocol import FAR_BURST_BYTES, FAR_BYTES_S
 
 FRESH_NS = 2_000_000_000
 """An offer that says nothing else names nobody after this: two periods of the gossip that carries it."""
@@ -32,6 +33,8 @@ OFFERED_MAX = 16
 """Bundles in one offer."""
 _FALL_NS = 10_000_000_000
 """In which an average falls by 1 - 1/e towards shorter times: a lender that was loaded is tried again in seconds."""
+_FAR_NS = 200_000_000
+"""What the way there and back takes over others, before it is measured: of 0.1 s at p99 each, on four hops."""
 _SAMPLES = 64
 """Times kept for the percentile: some seconds of a busy lender."""
 _MIN_SAMPLES = 8
@@ -68,6 +71,8 @@ class Offer:
     price_micro_s: int = 0
     """What a second of its inference costs (`purse.py`)."""
     charge_ppb_s: int = 0
+    is_far: bool = False
+    """It is out of this radio's reach: others hand on what goes there."""
 
     def cost_of(self, need: "Need") -> Cost:
         """What a request would cost there."""
@@ -173,10 +178,13 @@ def ability_number(name: str) -> int:
 
 
 def stated_ns(offer: Offer, need: Need) -> int:
-    """What a request would take by the lender's own word."""
+    """What a request would take by the lender's own word, and by the way to it where others hand it on."""
     offered = offer.of(need)
     assert offered is not None
-    return offered.queue_ns + offered.unit_ns * need.units
+    way_ns = 0
+    if offer.is_far:
+        way_ns = _FAR_NS + max(0, need.size_bytes - FAR_BURST_BYTES) * 1_000_000_000 // FAR_BYTES_S
+    return way_ns + offered.queue_ns + offered.unit_ns * need.units
 
 
 def feasible(

@@ -83,6 +83,10 @@ class Borrow(msgspec.Struct, frozen=True):
     but: tuple[NodeId, ...] = ()
     """Lenders that are not to answer: what they said of the same input is in doubt."""
 
+    def not_asked(self, far: frozenset[NodeId]) -> tuple[NodeId, ...]:
+        """Who may not answer: a lender that has to fetch the input needs a connection, which nobody hands on."""
+        return (*self.but, *sorted(far)) if self.lane_bytes or self.lane_key else self.but
+
 
 class Ran(msgspec.Struct, frozen=True):
     """What came of an `Infer`; None: nothing."""

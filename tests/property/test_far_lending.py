@@ -1,0 +1,156 @@
+"""Laws of inference borrowed from members out of the radio's reach: nodes of a mesh, tickets, signatures."""
+
+import random
+from typing import Any
+
+import pytest
+
+from swarmd_protocols.effects import Command, Order
+from swarmd_protocols.offload import offload, placement, requests
+from swarmd_protocols.offload.offload import Offload, OffloadConfig
+from swarmd_protocols.trust.identity import make_dev_identity
+from tests.support.mesh_net import MeshNet, line
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
+from tests.support.swim_net import SECRET, S
+
+DIGEST = bytes(range(32))
+BORROWER = 0
+INPUT_BYTES, OUTPUT_BYTES = 30_000, 20_000
+
+
+class LendingNet(MeshNet):
+    """The first borrows, those of `lenders` lend, all others only hand on."""
+
+    def __init__(self, count: int, lenders: tuple[int, ...], seed: int = 1) -> None:
+        self.lenders = lenders
+        self.read = 0
+        self.dead: set[int] = set()
+        super().__init__(count, line(count), seed, subs=self._subs)
+
+    def _subs(self, index: int) -> list[Any]:
+        if index != BORROWER and index not in self.lenders:
+            return []
+        crypto = self.crypto
+        identity = make_dev_identity(SECRET, "test", f"n{index:03d}", crypto)
+        config = OffloadConfig(lends=index in self.lenders, borrows=index == BORROWER)
+        node, rng = identity.claims().node, random.Random(index)
+        return [Offload(node, identity.seed, crypto, config, 1, rng, _physical_ms, _is_well_formed)]  # type: ignore[arg-type]
+
+    def offer(self) -> None:
+        for index in self.lenders:
+            self.feed(index, Command("offload", requests.Stock((requests.Held(DIGEST, 10_000_000),), 0, None)))
+
+    def borrow(self, number: int, left_s: float, size: int = INPUT_BYTES, **options: Any) -> None:
+        data = random.Random(number).randbytes(size)
+        ask = requests.Borrow(number, DIGEST, data, 1, self.now + int(left_s * S), **options)
+        self.feed(BORROWER, Command("offload", ask))
+
+    def work(self, seconds: float) -> None:
+        """Lenders answer what they are asked to run."""
+        until = self.now + int(seconds * S)
+        while self.now < until:
+            self.run(0.1)
+            for _, index, effect in self.log[self.read :]:
+                if isinstance(effect, Order) and isinstance(effect.request, requests.Infer) and index not in self.dead:
+                    data = effect.request.data[:OUTPUT_BYTES]
+                    self.feed(index, Command("offload", requests.Ran(effect.request.job, data)))
+            self.read = len(self.log)
+
+    def settled(self) -> list[requests.Settle]:
+        orders = [effect.request for _, at, effect in self.log if isinstance(effect, Order) and at == BORROWER]
+        return [one for one in orders if isinstance(one, requests.Settle)]
+
+
+def _physical_ms(now_ns: int) -> int:
+    return now_ns // 1_000_000
+
+
+def _is_well_formed(digest: bytes, data: bytes) -> bool:
+    return len(data) > 0
+
+
+def lending(count: int, *lenders: int) -> LendingNet:
+    """A mesh that has formed, whose lenders have been heard."""
+    net = LendingNet(count, lenders)
+    assert net.run_until(net.formed, 20) is not None
+    net.run(6)
+    net.offer()
+    net.work(4 + 2 * len(lenders))
+    return net
+
+
+def a_lender_three_hops_away_answers() -> None:
+    """Tensors of 30 kB there and 20 kB back, through two that neither lend nor borrow; within ten seconds."""
+    net = lending(4, 3)
+    net.borrow(1, 15)
+    net.work(15.5)
+    settles = net.settled()
+    assert [one.data and len(one.data) for one in settles] == [OUTPUT_BYTES], "it had no answer"
+    assert settles[0].lender == net.hosts[3].node.node
+
+
+def what_would_come_too_late_is_not_sent() -> None:
+    """A hundred kilobytes within two seconds, over others: nobody is asked, so that the air is left alone."""
+    net = lending(4, 3)
+    before = net.hosts[1].node._core.counters["relay_bytes"]
+    net.borrow(1, 2.0, 100_000)
+    net.work(2.5)
+    assert [one.data for one in net.settled()] == [None]
+    assert net.hosts[1].node._core.counters["relay_bytes"] - before < 4_000, "it was sent all the same"
+
+
+def what_a_lender_has_to_fetch_is_not_asked_of_a_far_one() -> None:
+    """Its worker would need a connection to this one's."""
+    net = lending(4, 3)
+    net.borrow(1, 5.0, 500, lane_bytes=5_000)
+    net.work(1)
+    assert not any(isinstance(one.request, requests.Infer) for _, at, one in net.log if isinstance(one, Order))
+    net.work(5)
+    assert [one.data for one in net.settled()] == [None]
+
+
+def offers_cost_who_hands_them_on_a_bound() -> None:
+    """Of one lender an offer a second, whoever is told; nobody who is more than a few hops away."""
+    net = lending(12, 11)
+    start = [host.node._core.counters["relay_taken"] for host in net.hosts]
+    net.work(20)
+    taken = [host.node._core.counters["relay_taken"] - was for host, was in zip(net.hosts, start, strict=True)]
+    assert max(taken) <= 25, f"{max(taken)} parts of one lender in 20 s"
+    assert taken[:5] == [0] * 5, "it is told far beyond who would ask"
+
+
+# --- mutants -------------------------------------------------------------------------------------------------------
+
+
+def _only_near_ones_lend(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offload, "_is_in_reach", lambda peer: not peer.far)
+
+
+def _the_way_takes_no_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placement, "FAR_BYTES_S", 10**12)
+
+
+def _a_connection_is_handed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(requests.Borrow, "not_asked", lambda self, far: self.but)
+
+
+def _all_are_in_reach(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offload, "FAR_COST_MAX", 10_000)
+
+
+LAWS: list[tuple[Law, Mutant]] = [
+    (a_lender_three_hops_away_answers, _only_near_ones_lend),
+    (what_would_come_too_late_is_not_sent, _the_way_takes_no_time),
+    (what_a_lender_has_to_fetch_is_not_asked_of_a_far_one, _a_connection_is_handed_on),
+    (offers_cost_who_hands_them_on_a_bound, _all_are_in_reach),
+]
+
+
+@each_law(LAWS)
+def test_law(law: Law) -> None:
+    law()
+
+
+@each_mutant(LAWS)
+def test_a_law_finds_its_mutant(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)
