@@ -19,8 +19,8 @@ setup: .venv/.done  ## create .venv with everything installed (editable)
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, DuckDB, Zenoh, bindings, ROS 2, AsyncAPI's and Home Assistant's schemas
-.venv-extras/.done: .venv/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/ros2.lock requirements/ros2.sh requirements/asyncapi/package-lock.json
+setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, DuckDB, Zenoh, bindings, ROS 2, AsyncAPI's and Home Assistant's schemas, TrackEval
+.venv-extras/.done: .venv/.done .venv-judges/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/ros2.lock requirements/ros2.sh requirements/asyncapi/package-lock.json
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/extras.lock
 	test -x .venv-extras/tritonclient/bin/python || $(PY) -m venv .venv-extras/tritonclient
 	.venv-extras/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tritonclient.lock

@@ -1,9 +1,9 @@
 """The tracker beside those that others keep: `make bench-tracking [ARGS="--mot FOLDER"]`.
 
-Identities are judged by `trackers.eval` (HOTA, and IDF1, as TrackEval computes them). The same detections go to every
-tracker, at 25 frames a second and fewer. One recording is one draw of luck, a swap in its middle costs a tenth of IDF1;
-so each is shown ten times: as it is, and with other first frames, a twentieth of the detections taken away and the
-rest shaken by a fiftieth of their size.
+Identities are judged by TrackEval (HOTA and IDF1), and `trackers.eval` must say the same of every clip. The same
+detections go to every tracker, at 25 frames a second and fewer. One recording is one draw of luck, a swap in its middle
+costs a tenth of IDF1; so each is shown ten times: as it is, and with other first frames, a twentieth of the detections
+taken away and the rest shaken by a fiftieth of their size.
 
 - `--mot FOLDER`: `FOLDER/NAME/det.txt` and `gt.txt` in MOTChallenge's form, two clips of walkers unless `--names` says
   otherwise.
@@ -19,7 +19,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ from swarmd_models.geo.geolocate import Intrinsics, enu_to_pixel, offset, ray_to
 from swarmd_models.geo.poses import make_pose
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, Pose
+from tests.bench.judges_tracking import APART, Named, apart, by_trackers, by_trackeval, judge
 
 MOT_RATE = 25.0
 """Frames a second of the clips that are named by default."""
@@ -40,10 +41,9 @@ SHAKEN = 9
 """Times that a clip is shown otherwise than it is."""
 MEMORY_MS = 1000
 """What a lost thing is remembered for, by every tracker: ByteTrack's 30 frames at 30 a second."""
+KEYS = ("idf1", "hota", "switches")
 WIDE, HIGH = 640, 512
 CAMERA = Intrinsics.from_hfov(60.0, WIDE, HIGH)
-Named: TypeAlias = tuple[int, float, float, float, float]
-"""An identity and its box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +94,6 @@ def theirs(name: str) -> Follow:
         return told
 
     return follow
-
-
-def judge(clip: Clip, told: list[list[Named]]) -> tuple[float, float, int]:
-    """IDF1 and HOTA by a library that is not ours, and how often an identity changed hands."""
-    from trackers.eval.box import box_iou
-    from trackers.eval.clear import compute_clear_metrics
-    from trackers.eval.hota import compute_hota_metrics
-    from trackers.eval.identity import compute_identity_metrics
-
-    names: tuple[dict[int, int], dict[int, int]] = ({}, {})
-    identities: tuple[list[Any], list[Any]] = ([], [])
-    likeness = []
-    for moment, rows in zip(clip, told, strict=True):
-        boxes = []
-        for side, named in enumerate((moment.truth, rows)):
-            known = names[side]
-            identities[side].append(np.array([known.setdefault(one[0], len(known)) for one in named], np.int64))
-            boxes.append(np.array([one[1:] for one in named], np.float64).reshape(-1, 4))
-        is_any = len(boxes[0]) and len(boxes[1])
-        likeness.append(box_iou(*boxes, "xyxy") if is_any else np.zeros((len(boxes[0]), len(boxes[1]))))
-    identity = compute_identity_metrics(*identities, likeness)
-    higher = compute_hota_metrics(*identities, likeness)
-    switches = compute_clear_metrics(*identities, likeness)["IDSW"]
-    return float(identity["IDF1"]), float(higher["HOTA"]), int(switches)
 
 
 # --- Clips -----------------------------------------------------------------------------------------------------------
@@ -245,12 +221,27 @@ def _covered(box: Box, by: Box) -> float:
 def compare(title: str, clips: Sequence[tuple[Clip, float]], followers: dict[str, Follow]) -> dict[str, Any]:
     """Print and return the means over clips of every tracker, and in how many clips ours was behind ByteTrack."""
     found: dict[str, Any] = {"what": title, "clips": len(clips)}
-    marks = {name: [judge(clip, follow(clip, rate)) for clip, rate in clips] for name, follow in followers.items()}
-    for name, rows in marks.items():
-        idf1, hota, switches = (float(np.mean(column)) for column in zip(*rows, strict=True))
+    for name, follow in followers.items():
+        rows = [judge([moment.truth for moment in clip], follow(clip, rate)) for clip, rate in clips]
+        idf1, hota, switches = (float(np.mean([getattr(row, key) for row in rows])) for key in KEYS)
         found[name] = {"idf1": round(idf1, 3), "hota": round(hota, 3), "switches": round(switches, 1)}
         print(f"{title:34} {name:18} IDF1 {idf1:.3f}  HOTA {hota:.3f}  switches {switches:6.1f}", flush=True)
     return found
+
+
+def agreement() -> dict[str, Any]:
+    """What both judges say of our tracker on a clip of each drawn kind, and on answers that are wrong in plain ways."""
+    clips = {f"drawn, sways {is_swaying}": (drawn(3, is_swaying, 8.0), None) for is_swaying in (False, True)}
+    clips["modules"] = (modules(1, 5.0, 10.0), TrackRule(lost_ms=700, static=True))
+    rows = []
+    for name, (clip, rule) in clips.items():
+        truth = [moment.truth for moment in clip]
+        renamed = [[(1000 * at + who, *box) for who, *box in frame] for at, frame in enumerate(truth)]
+        answers = {"ours": ours(clip, 8.0, rule), "right": truth, "nothing": [[] for _ in truth], "renamed": renamed}
+        for what, told in answers.items():
+            verdict, second = by_trackeval(truth, told), by_trackers(truth, told)
+            rows.append({"clip": name, "answer": what, "apart": apart(verdict, second), **asdict(verdict)})
+    return {"clips": rows, "apart": max(row["apart"] for row in rows)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -260,7 +251,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--names", nargs="+", default=["TUD-Campus", "TUD-Stadtmitte"])
     parser.add_argument("--trackers", nargs="+", default=["ByteTrackTracker", "OCSORTTracker", "SORTTracker"])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--agree", action="store_true", help="only whether both judges say the same of drawn clips")
     args = parser.parse_args(arguments)
+    if args.agree:
+        found_apart = agreement()
+        print(json.dumps(found_apart))
+        return int(found_apart["apart"] > APART)
     followers: dict[str, Follow] = {"swarmd": ours} | {name: theirs(name) for name in args.trackers}
     found, pooled = [], []
     for step in STEPS if args.mot else ():
