@@ -36,7 +36,7 @@ COPIES_MAX = 2
 """Lenders that one request may have at work at once: one death is survived, the work doubles and no more."""
 FAR_COST_MAX, FAR_MAX = 24, 10
 """Members out of this radio's reach that are lent to and borrowed from: whom a frame reaches in six transmissions
-(quarters; four hops, or three where a frame in four is lost), and so many, so that each is told of an offer in 10 s."""
+(quarters; five hops that lose one frame in ten), and so many, so that each is told of an offer in 10 s."""
 RECIPE_MAX_BYTES = 64
 """What else an answer depends on: a digest, and what names it."""
 

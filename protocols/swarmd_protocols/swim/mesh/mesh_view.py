@@ -10,7 +10,7 @@ It is a pure view of the reports: whoever is reached again is what it was, witho
 anybody; one stolen key can hide a member only where it is that member's sole neighbour.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
@@ -49,6 +49,8 @@ _ALONE_NS = 4 * _S
 whoever else hears a part only has said so by then, or is asked by those that it does not hear (`onset.py`)."""
 _REACH_NS = 10 * _MS
 """Reports that come within this of each other are weighed once, nanoseconds."""
+_COSTS_NS = 5 * _S
+"""Sub-protocols are told of changed ways at most so often, nanoseconds: while all move they change each second."""
 _SILENT_NS = 150 * _MS
 """Whom somebody hears no more, and this node has not heard for so long, it asks at once, nanoseconds."""
 _RARELY = 5
@@ -102,7 +104,10 @@ class MeshView(FullView):
         """Makes the view full; takes whether all hear all."""
         reports.own = self._own_report
         reports.casts = lambda: core.config.casts and core.view is self and self.near.hears_beacons()
-        self._reach_due = False
+        self._reach_due = self._tell_due = False
+        self._told: Mapping[Key, int] = {}
+        """What sub-protocols were told that the ways to all others cost."""
+        self._told_ns = -(2**62)
         self._begun_ns = 0
         self._all_heard_ns = 0
         self._life = 0
@@ -307,6 +312,13 @@ class MeshView(FullView):
             self._reach_due = True
             self.core.scheduler.at(self.core.now_ns + _REACH_NS, self._reach)
 
+    def _tell_costs(self, _: object) -> None:
+        """Sub-protocols learn who is reached and at what cost, also where neither members nor near ones changed."""
+        self._tell_due = False
+        if self.core.view is self:
+            self._told, self._told_ns = self.routes.costs, self.core.now_ns
+            self.core.port.peers_changed()
+
     def _reach(self, _: object) -> None:
         self._reach_due = False
         core = self.core
@@ -327,6 +339,9 @@ class MeshView(FullView):
         lost |= outsiders(reports, {own, *(node[:KEY_BYTES] for node in held)})
         self._links = agreed(own, reports, lost)
         self.routes.know(own, self.near.keys(), self._links)
+        if self.routes.costs != self._told and not self._tell_due:
+            self._tell_due = True
+            core.scheduler.at(max(core.now_ns, self._told_ns + _COSTS_NS), self._tell_costs)
         for member in list(held.values()):
             if not member.overlay.active or member.status == STATUS_LEFT:
                 continue
