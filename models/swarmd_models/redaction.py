@@ -147,18 +147,24 @@ class Redactor:
             detections: What the running model saw in it.
 
         Returns:
-            None where it cannot be searched.
+            None where it cannot be searched, or where somebody is of whom nothing says where.
         """
         boxes = self.find(image)
         if boxes is None:
             return None
         height, width = image.shape[:2]
         masked = [(x1 * width, y1 * height, x2 * width, y2 * height) for x1, y1, x2, y2 in self._masks]
-        named = [_grown(one.box) for one in detections if any(word in one.label.lower() for word in self._never)]
-        seen = [Detection(0, PRIVATE, 1.0, box) for box in [*boxes, *masked, *named]]
-        # Private parts last: who stands within a finding's box is covered there.
-        shown = image if self.shows_frames else only_findings(image, [one.box for one in detections])
-        return without_private_parts(shown, [*detections, *seen])
+        named = [one.box for one in detections if self.is_private(one.label)]
+        if not np.isfinite(np.array(named)).all():
+            return None  # Somebody is somewhere in it.
+        seen = [Detection(0, PRIVATE, 1.0, box) for box in [*boxes, *masked, *map(_grown, named)]]
+        # A private one opens no margin of its own, and is covered last: it may stand within another's.
+        found = [one.box for one in detections if not self.is_private(one.label)]
+        return without_private_parts(image if self.shows_frames else only_findings(image, found), seen)
+
+    def is_private(self, label: str) -> bool:
+        """Whether a finding of this label shows nothing of itself."""
+        return any(word in label.lower() for word in self._never)
 
     def shows_somebody(self, image: Image) -> bool:
         """Whether the detector sees somebody, or cannot look."""

@@ -66,7 +66,8 @@ class PictureMaker:
     def keep(self, frame: Frame, result: EyeResult, detector: Detector, ood: float) -> None:
         """Have the frame written where the model was unsure of it; one that comes while another is written is not."""
         ring = self.ring
-        if not result.detections and not self.redactor.shows_frames:
+        redactor = self.redactor
+        if not redactor.shows_frames and all(redactor.is_private(one.label) for one in result.detections):
             return  # Nothing of it would be shown.
         if ring is None or (self._writer is not None and self._writer.is_alive()):
             return

@@ -264,6 +264,7 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (who_stands_beside, all_is_a_finding),
     (who_stands_beside, a_thumbnail_shows_its_surroundings),
     (a_rider, words_cover_nothing_in_frames),
+    (findings_laws.test_a_private_finding_opens_no_margin_around_itself, words_cover_nothing_in_frames),
     (redaction_laws.test_masks_are_covered_whatever_is_found_and_without_the_detector_too, masks_are_none),
     (redaction_laws.test_a_large_picture_is_searched_in_parts_too, parts_are_not_searched),
     (eye_laws.test_nobody_is_ever_in_a_picture, who_stands_beside_is_pictured),

@@ -131,6 +131,33 @@ def test_a_private_finding_shows_nothing_of_itself(label: str, tmp_path: Path) -
         assert int(one.max()) < BRIGHT
 
 
+def test_a_private_finding_opens_no_margin_around_itself() -> None:
+    """From the air a person is a few pixels, of which a quarter is less than what is shown around a finding."""
+    person: Box = (200.0, 120.0, 208.0, 136.0)
+    frame, _ = looked()
+    frame.image[112:144, 192:216] = MARK  # Whoever stands beside, and what of it the box has missed.
+    for shown in (
+        Redactor().clean(frame.image, [finding(person, "person")]),
+        Redactor(never=("rider",)).clean(frame.image, [finding(person, "rider")]),
+    ):
+        assert shown is not None
+        assert int(shown.max()) < BRIGHT
+
+
+def test_a_frame_of_private_findings_alone_is_not_kept(tmp_path: Path) -> None:
+    frame, result = looked(detections=(finding(label="rider"),))
+    assert len(what_leaves(asked(), frame, result, tmp_path)) == 1
+    assert len(what_leaves(asked(shows_frames=True), frame, result, tmp_path / "whole")) == 2
+
+
+@pytest.mark.parametrize("shows_frames", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_of_somebody_of_whom_nothing_says_where_no_picture_is_made(bad: float, shows_frames: bool) -> None:
+    frame, _ = looked()
+    somebody = finding((bad, 10.0, 50.0, 50.0), "person")
+    assert Redactor(shows_frames=shows_frames).clean(frame.image, [finding(), somebody]) is None
+
+
 def test_a_frame_without_a_finding_is_not_kept(tmp_path: Path) -> None:
     frame, result = looked()
     leaves = what_leaves(asked(), frame, result, tmp_path)
