@@ -372,6 +372,44 @@ def test_a_unit_is_one_part_of_the_relays() -> None:
     assert isinstance(relay_of(net, 0), Relay)
 
 
+def test_streams_end_at_once_and_who_hears_of_one_begins_another() -> None:
+    """What begins while a turn is under way takes a turn itself, in which the second of two ends."""
+    net = formed(6)
+    told: list[NodeId] = []
+
+    class Follows(Echo):
+        def on_unsent(self, to: NodeId, now_ns: int) -> list[Send]:
+            told.append(to)
+            return [Send(net.hosts[3].node.node, body(9), True, far_streams.Priority.BULK)] if len(told) == 1 else []
+
+    net.hosts[0].node._subs["echo"].__class__ = Follows
+    for index in (4, 5):
+        net.hosts[index].node._far.on_message = lambda *_: []  # type: ignore[method-assign]
+        say(net, 0, index, body(index))
+    net.run(60)
+    ends = sorted(net.hosts[index].node.node for index in (4, 5))
+    assert sorted(told) == sorted(one.to for one in unsent(net, 0)) == ends
+    assert came(net, 3) == [body(9)]
+
+
+def test_parts_end_at_once_and_who_brought_them_is_far_by_now() -> None:
+    """The word about the first goes the way of parts itself, and has the others end."""
+    net = formed(5)
+    middle, source, target = (net.hosts[index].node for index in (2, 0, 4))
+    one = middle._relay
+    middle._core.now_ns, middle._wire.effects = net.now, []
+    assert middle._core.table.by_node[source.node].where < 0
+    for number in range(3):
+        part = relay.Onward(target.node, 9, 60_000, True, number.to_bytes(8, "big"), 0, 1, bytes(500))
+        one._hold(relay._name(part), part, source.node)
+    for held in one._held.values():
+        held.until_ns = net.now
+    ended = middle._core.counters["relay_given_up"]
+    middle._perform(one, one._turn(net.now))
+    assert middle._core.counters["relay_given_up"] - ended == 3
+    assert all(held.via is None for held in one._held.values())
+
+
 def test_what_is_too_large_or_too_much_is_told_at_once() -> None:
     net = formed(4)
     say(net, 0, 3, bytes(far_words.SIZE_MAX_BYTES))

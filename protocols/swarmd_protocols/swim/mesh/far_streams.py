@@ -343,6 +343,8 @@ class FarStreams:
         """Answer, give up what is over, and send what may go: one unit of each member's in turn."""
         effects = self._intake.answer(now_ns)
         for node, out in list(self._out.items()):
+            if self._out.get(node) is not out:
+                continue  # Whoever was told of one that ended has sent another, and that turn has ended this.
             one = out.messages[0]
             if not one.number:
                 self._begin(one, now_ns)

@@ -304,9 +304,8 @@ class Relay:
         """A part came: it is for this node, goes on from here, or is left to its sender."""
         counters = self._core.counters
         name = _name(onward)
-        taken: list[SubEffect] = []
-        if onward.sure:
-            taken.append(Send(sender, encode(Taken(name)), False, Priority.PROBE))
+        word = Send(sender, encode(Taken(name)), False, Priority.PROBE)
+        taken: list[SubEffect] = [word] if onward.sure else []
         if name in self._seen:
             return taken  # It did not hear that.
         if onward.target == self._core.own.node:
@@ -403,11 +402,12 @@ class Relay:
     def _turn(self, now_ns: int) -> list[SubEffect]:
         """Whatever is due goes on, near members in turn, as far as there is budget; what is too old is given up."""
         queues: dict[NodeId | None, deque[bytes]] = {}
+        ended: list[tuple[bytes, NodeId]] = []
         for name, held in list(self._held.items()):
             if held.until_ns <= now_ns:
                 self._drop(name)
                 if held.via is not None and held.onward.sure:
-                    self.gave_up(name, held.via)
+                    ended.append((name, held.via))
             elif held.due_ns <= now_ns and self._spent_ns[held.via is None] <= now_ns:
                 queues.setdefault(held.via, deque()).append(name)
         for via, queue in queues.items():
@@ -431,6 +431,8 @@ class Relay:
             self._core.counters["relay_waits"] += 1
             if not self._held[name].onward.sure:
                 self._drop(name)
+        for name, brought_by in ended:
+            self.gave_up(name, brought_by)  # Last: who brought it may be far by now, and a word to it is a turn.
         return self._arm(effects)
 
     def _drop(self, name: bytes) -> None:
