@@ -131,7 +131,11 @@ def _compare_second(detector: Answering, cut: Array | None, wanted: Array | None
     if ours.shape != wanted.shape:
         return f"the golden output second_cls has the shape {wanted.shape}; the second stage answers {ours.shape}"
     of_file = partial(_second_spec, detector, wanted)
-    return _apart("second_cls", ours, wanted, second.backend.outputs[0], tolerance, of_file)
+    for one in (ours, *second.raw_batch(cut)):
+        problem = _apart("second_cls", one, wanted, second.backend.outputs[0], tolerance, of_file)
+        if problem:
+            return problem
+    return ""
 
 
 def _apart(

@@ -6,7 +6,9 @@ for what it is sure of, for what comes after the frame's time is used up, and fo
 throttled.
 """
 
+import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -15,9 +17,11 @@ import numpy.typing as npt
 
 from swarmd_models.backends import Backend, in_order, open_backend, split_device
 from swarmd_models.backends.base import Announce, Array
+from swarmd_models.backends.litert import LiteRtBackend
+from swarmd_models.backends.litert_batch import LiteRtBatch
 from swarmd_models.bundle import Bundle, InputRule, SecondRule
 from swarmd_models.decoders.base import check_finite, real
-from swarmd_models.errors import ArtefactError
+from swarmd_models.errors import ArtefactError, BackendError, ModelError
 from swarmd_models.preprocess import Preprocessor
 from swarmd_models.types import Image
 
@@ -27,6 +31,12 @@ _LIMIT = 80.0
 _INSTEAD = {"openvino": "litert"}
 """Runtimes that a second stage is not run on, and the one that takes their place: OpenVINO 2026.4 computes so small an
 INT8 net to 15 dB of the training machine's answer, where ONNX Runtime, with the same file, has 33."""
+BATCH = 4
+"""Views in one run, where that pays: two boxes of the zoo's two views. What a run costs beside its views is then a
+quarter; eight gain 2 % more and would wait for boxes that few frames have (docs/performance/eye.md)."""
+_TRIALS, _TRIAL_NS = 8, 50_000_000
+"""Runs of each way when they are compared at the start, and nanoseconds after which no further one begins: the least
+of eight is hardly a neighbour's, and a net of the zoo's size needs 10 ms for all."""
 _MIN_SIDE = 1.0
 """Pixels of a box's side at least: a degenerate box is cut out as one pixel."""
 _MAX_SIDE = 8192.0
@@ -120,6 +130,8 @@ class SecondStage:
         self.counts = SecondCounts()
         self.infer_ns = 0
         """Of the last `judge`, in the runtime alone."""
+        self.batch: LiteRtBatch | None = None
+        """The same net for several views in one run; None where there is no such thing, or it does not pay."""
 
     @classmethod
     def open(cls, bundle: Bundle, order: tuple[str, ...], threads: int, announce: Announce) -> "SecondStage":
@@ -135,10 +147,31 @@ class SecondStage:
         kinds = tuple(dict.fromkeys(_INSTEAD.get(kind, kind) for kind, _ in map(split_device, in_order(order))))
         backend = open_backend(artefact, kinds, threads, announce)
         try:
-            return cls(bundle.second, bundle, backend)
-        except ArtefactError:
+            stage = cls(bundle.second, bundle, backend)
+            if backend.kind == LiteRtBackend.kind:
+                stage.adopt(LiteRtBatch.load(artefact, threads, BATCH))
+        except ModelError:
             backend.close()
             raise
+        return stage
+
+    def adopt(self, batch: LiteRtBatch | None) -> None:
+        """Look at several views in one run, if that says the same to the last bit and takes less time here.
+
+        Args:
+            batch: Of this stage's net; closed where it is not taken.
+        """
+        if batch is None:
+            return
+        rng = np.random.default_rng(BATCH)
+        cuts = [rng.integers(0, 256, self._preprocessor.canvas.shape, np.uint8) for _ in range(batch.size)]
+        is_taken = False
+        with contextlib.suppress(BackendError):  # What cannot run now stands in nobody's way.
+            is_taken = self._is_same(batch, cuts) and self._pays(batch, cuts)
+        if is_taken:
+            self.batch = batch
+        else:
+            batch.close()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -162,12 +195,20 @@ class SecondStage:
         rule, (width, height) = self.rule, self.size
         rows: list[Floats] = []
         self.infer_ns = 0
-        for box in boxes:
+        together = 1 if self.batch is None else self.batch.size // rule.flips
+        while len(rows) < len(boxes):
             if deadline_ns and time.perf_counter_ns() >= deadline_ns:
                 break
-            cut = cut_out(canvas, box[None], rule.margin, rule.level, width, height)[0]
-            views = [cut, cut[:, ::-1], cut[::-1], cut[::-1, ::-1]][: rule.flips]
-            rows.append(np.mean([self._run(np.ascontiguousarray(view)) for view in views], axis=0, dtype=np.float32))
+            # What does not fill a run goes one view at a time: an empty place costs as much as a full one.
+            count = together if len(boxes) - len(rows) >= together else 1
+            group = boxes[len(rows) : len(rows) + count]
+            cuts = cut_out(canvas, group, rule.margin, rule.level, width, height)
+            views = [view for cut in cuts for view in _turned(cut, rule.flips)]
+            if self.batch is not None and len(views) == self.batch.size:
+                answers = self._run_together(self.batch, views)
+            else:
+                answers = np.stack([self._run(view) for view in views])
+            rows.extend(answers.reshape(count, rule.flips, -1).mean(axis=1, dtype=np.float32))
         return np.stack(rows) if rows else np.empty((0, self._width_out), np.float32)
 
     def raw_output(self, cut: Image) -> Array:
@@ -175,9 +216,54 @@ class SecondStage:
         self._infer(cut)
         return np.array(self.backend.output_views()[0])
 
+    def raw_batch(self, cut: Image) -> list[Array]:
+        """The same by the net for several views, from each of its places; nothing where it is not used."""
+        if self.batch is None:
+            return []
+        self._infer_together(self.batch, [cut] * self.batch.size)
+        return list(np.array(self.batch.output_view()))
+
     def close(self) -> None:
         """Free the runtime."""
         self.backend.close()
+        if self.batch is not None:
+            self.batch.close()
+
+    def _is_same(self, batch: LiteRtBatch, cuts: Sequence[Image]) -> bool:
+        """Whether every place of a batch gets the answer that it gets alone, among pictures that differ."""
+        alone = [self.raw_output(cut) for cut in cuts]
+        self._infer_together(batch, cuts)
+        return all(map(np.array_equal, alone, np.array(batch.output_view())))
+
+    def _pays(self, batch: LiteRtBatch, cuts: Sequence[Image]) -> bool:
+        """Whether a batch takes less of the processors' time than its views one by one, the least of some runs each."""
+        clock = time.process_time_ns  # Not the neighbours' time: a run that loses its core tells nothing.
+        began, least = clock(), [1 << 62, 1 << 62]
+        for _ in range(_TRIALS):
+            if clock() - began > _TRIAL_NS:
+                break
+            started = clock()
+            for cut in cuts:
+                self._run(cut)
+            between = clock()
+            self._run_together(batch, cuts)
+            least = [min(least[0], between - started), min(least[1], clock() - between)]
+        return least[1] < least[0]
+
+    def _infer_together(self, batch: LiteRtBatch, cuts: Sequence[Image]) -> None:
+        for place, cut in zip(batch.input_view(), cuts, strict=True):
+            self._preprocessor.fill(cut, place)
+        del place  # LiteRT does not run while anybody holds a tensor of it.
+        started = time.perf_counter_ns()
+        batch.infer()
+        self.infer_ns += time.perf_counter_ns() - started
+
+    def _run_together(self, batch: LiteRtBatch, cuts: Sequence[Image]) -> Floats:
+        """Logits of each view, shape (views, logits)."""
+        self._infer_together(batch, cuts)
+        view = batch.output_view()
+        check_finite(view, "the second stage")
+        return real(view, self.backend.outputs[0]).reshape(len(view), -1)
 
     def _infer(self, cut: Image) -> None:
         self._preprocessor.fill(cut, self.backend.input_view())
@@ -190,6 +276,11 @@ class SecondStage:
         view = self.backend.output_views()[0]
         check_finite(view, "the second stage")
         return real(view, self.backend.outputs[0]).ravel()
+
+
+def _turned(cut: Image, flips: int) -> list[Image]:
+    """The first so many of: a cut as it is, from left to right, upside down, and both."""
+    return [np.ascontiguousarray(view) for view in (cut, cut[:, ::-1], cut[::-1], cut[::-1, ::-1])[:flips]]
 
 
 def fuse(rule: SecondRule, first_logits: Floats, first_kinds: Floats | None, answers: Floats) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ class Seed:
         row["shown"] = Counter({int(crop): n for crop, n in row["shown"].items()})
         row["false"] = {point: Counter({int(crop): n for crop, n in by.items()}) for point, by in row["false"].items()}
         return cls(**row)
+
+    def line(self) -> str:
+        """What `read` reads."""
+        return json.dumps({one.name: getattr(self, one.name) for one in fields(self)})
 
     def rate(self, point: str) -> float:
         """False alarms in 1,000 healthy modules."""
@@ -149,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
                 found = run(bundle, points, FrameSpec(0.0, options.frames, seed, options.crops), name)
                 if options.kept:
                     with options.kept.open("a") as file:
-                        file.write(json.dumps(asdict(found)) + "\n")
+                        file.write(found.line() + "\n")
             seeds.append(found)
             sys.stderr.write(f"{name} seed {seed}: {found.rate('own'):.2f} of {found.modules}\n")
         modules = sum(one.modules for one in seeds)

@@ -29,6 +29,7 @@ from swarmd_models.errors import ModelError
 from swarmd_models.geo.calibration import parse_calibration
 from swarmd_models.picture_header import read_header
 from swarmd_models.radiometric import kelvin_of
+from swarmd_models.tflite_batch import of_any_batch
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
 from swarmd_protocols.channel.codec import encode, join
@@ -389,6 +390,7 @@ def _eye_files() -> Fuzzed:
 
     def target(data: bytes) -> None:
         embedded_labels(data)
+        assert len(of_any_batch(data) or data) == len(data)
         read_header(data)
         kelvin_of(data)
         with contextlib.suppress(ValueError):
