@@ -199,14 +199,14 @@ class LendingLink:
     def carry_out(self, order: object) -> None:
         """What the protocol orders."""
         match order:
-            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes):
+            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes, turn_ns):
                 left_ms = max(1, (deadline_ns - time.monotonic_ns()) // _MS)
                 keeper = None if borrower is None or not lane_bytes else self._keeper(borrower, data)
                 is_here = keeper is not None and keeper == self.protocol.node
                 host = "" if is_here else self._host_of(keeper)
                 who = "" if borrower is None else borrower.hex()
                 lend = words.Lend(
-                    job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host, who, is_here
+                    job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host, who, is_here, turn_ns
                 )
                 if self._say(lend):
                     self._jobs.add(job)
@@ -278,6 +278,7 @@ class LendingLink:
             grade_min_milli=word.grade_min_milli, keep_ns=word.keep_ms * _MS, lane_key=word.lane_key,
             lane_at=word.lane_at, only=NodeId(bytes.fromhex(word.only)) if word.only else None,
             may_check=word.may_check, but=tuple(NodeId(bytes.fromhex(node)) for node in word.but),
+            priority=word.priority,
         )  # fmt: skip
         try:
             self._command(NAME, request)

@@ -8,9 +8,9 @@ member, whatever it does, pushes out nothing of others for weeks, and its own li
     {"n": 7, "what": "lent", "member": "9f0c…", "name": "drone-4", "bundle": "eac4…", "count": 31, "bytes": 2539520,
      "proof": "…", "t_s": …, "prev": "…", "hash": "…"}
 
-`what`: granted, denied_WHY, lent, refused_WHY and over_rate of a lender; borrowed, found_wrong, withheld and ejected
-of a borrower; more: what was too much to tell apart. `proof` is equal at lender and borrower where both speak of the
-same answers (`swarmd_protocols.offload.ledger`).
+`what`: granted, denied_WHY, lent, urgent, over_share, refused_WHY and over_rate of a lender; borrowed, found_wrong,
+withheld and ejected of a borrower; more: what was too much to tell apart. `proof` is equal at lender and borrower where
+both speak of the same answers (`swarmd_protocols.offload.ledger`).
 """
 
 import json

@@ -221,7 +221,7 @@ class InferenceApi:
             raise OipError(400, f"a borrowed request has {run.units} items and says {word.units}")
         deadline_ns = time.monotonic_ns() + word.left_ms * 1_000_000
         priority = _PRIORITIES[question.priority] if word.is_own else LENT
-        outputs = await self.run_steps(resident, lane, run, size_bytes, priority, deadline_ns)
+        outputs = await self.run_steps(resident, lane, run, size_bytes, priority, deadline_ns, word.turn_ns)
         self.counters["lent"] += not word.is_own
         return outputs
 
@@ -269,10 +269,11 @@ class InferenceApi:
         return await self.run_steps(own.resident, own.lane, steps, size_bytes, priority, deadline_ns)
 
     async def run_steps(
-        self, resident: Resident, lane: str, run: Run, size_bytes: int, priority: int, deadline_ns: int
-    ) -> Tensors:
+        self, resident: Resident, lane: str, run: Run, size_bytes: int, priority: int, deadline_ns: int,
+        turn_ns: int = 0,
+    ) -> Tensors:  # fmt: skip
         """Have a model that is here do something; raises `OipError`."""
-        return await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns))
+        return await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns, turn_ns))
 
     async def _infer_somewhere(
         self, call: Call, name: str, resident: Resident, lane: str, able: tuple[str, int]
@@ -296,13 +297,17 @@ class InferenceApi:
         self._judge_place(call, question.priority)
         units = self._units(resident.service.steps(lane, question.inputs))
         left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
-        errand = Errand(resident.digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call))
+        priority = _PRIORITIES[question.priority]
+        errand = Errand(
+            resident.digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call),
+            priority=priority,
+        )  # fmt: skip
         own = Own(resident, lane, question, units, is_busy)
         if not walks:
             return await self._borrow(errand, own)
         if self.cascading is None or lane != DETECT:
             raise OipError(400, "`Swarmd-Borrow: unsure` wants lending.plan, and a picture (MODEL.detect)")
-        answer = await self.cascading.answer(name, own, errand, _PRIORITIES[question.priority])
+        answer = await self.cascading.answer(name, own, errand, priority)
         self.counters["answered"] += 1
         return answer
 
@@ -361,12 +366,13 @@ class InferenceApi:
         return write_answer(head, outputs, question.wanted)
 
     def _admit(
-        self, run: Run, resident: Resident, lane: str, size_bytes: int, priority: int, deadline_ns: int
-    ) -> _Pending:
+        self, run: Run, resident: Resident, lane: str, size_bytes: int, priority: int, deadline_ns: int,
+        turn_ns: int = 0,
+    ) -> _Pending:  # fmt: skip
         now_ns = time.monotonic_ns()
         self._numbers += 1
         target = Target(resident.digest, lane)
-        request = Request(self._numbers, target, priority, run.units, size_bytes, deadline_ns)
+        request = Request(self._numbers, target, priority, run.units, size_bytes, deadline_ns, turn_ns)
         refusal, pushed_out = self.batcher.offer(request, now_ns)
         for victim in pushed_out:
             self._fail(victim.number, "pushed_out", OipError(503, "more urgent requests have filled the queue"))

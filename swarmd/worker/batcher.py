@@ -6,7 +6,8 @@
    └ FULL, LATE (refused)   └ pushed out by a more urgent one ──▶ gone
 ```
 
-- Order: priority, then deadline, then arrival. A batch holds requests of one bundle digest, one lane and one priority.
+- Order: priority, then deadline, then arrival; what other devices asked goes by its turn (`swarmd_protocols.offload.
+  turns`) in place of its deadline. A batch holds requests of one bundle digest, one lane and one priority.
 - A request waits only while its deadline is ahead; one that by the measured times cannot be answered in time is
   refused at once, so that its sender can ask elsewhere.
 - The queue is bounded in requests and bytes. A full one takes a more urgent request and pushes out the least urgent.
@@ -49,11 +50,13 @@ class Request:
     size_bytes: int
     deadline_ns: int
     """Monotonic."""
+    turn_ns: int = 0
+    """Of other devices' work (monotonic): it goes by this in place of the deadline; 0: it has none."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Lower goes first."""
-        return (self.priority, self.deadline_ns, self.number)
+        return (self.priority, self.turn_ns or self.deadline_ns, self.number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from swarmd.worker import words
+from swarmd.worker.batcher import NORMAL
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import Place
 from swarmd.worker.oip import OipError
@@ -105,6 +106,7 @@ class Borrowing:
         only: str = "",
         may_check: bool = False,
         but: Sequence[str] = (),
+        priority: int = NORMAL,
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
@@ -122,6 +124,7 @@ class Borrowing:
             only: The node that is to answer, this one or none; "": whichever the brain finds.
             may_check: Whether the answer may be held against the own model, where that does not answer.
             but: Nodes that are not to answer.
+            priority: Among what its lender does for others: 1 high, 2 normal, 3 low.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -143,6 +146,7 @@ class Borrowing:
                     only,
                     may_check,
                     but,
+                    priority,
                 )
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
@@ -151,7 +155,7 @@ class Borrowing:
             self.counters["borrowed_again"] += 1
             await asyncio.sleep(pause_s)
         return await self._ask(
-            digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check, but
+            digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check, but, priority
         )
 
     async def _ask(
@@ -168,6 +172,7 @@ class Borrowing:
         only: str,
         may_check: bool,
         but: Sequence[str],
+        priority: int,
     ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
@@ -177,7 +182,7 @@ class Borrowing:
         laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, place.token_at)
         word = words.Borrow(
             number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
-            may_check, list(but),
+            may_check, list(but), priority,
         )  # fmt: skip
         self._say(word)
         try:

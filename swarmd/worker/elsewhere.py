@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from swarmd.worker.batcher import Batcher
+from swarmd.worker.batcher import NORMAL, Batcher
 from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, number_of
 from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Call
@@ -123,6 +123,8 @@ class Errand:
     """The input lies there instead of in `body`."""
     lets_out: str = FRAMES
     """What of this device's own is in it: one of `leaving.LEVELS`."""
+    priority: int = NORMAL
+    """Among what its lender does for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,15 @@ def errand_of(
     if what == METADATA:
         return Errand(digest, METADATA, lane, None, call.body, 1, default_ms, able)
     json_bytes = json_length(call)
-    units, timeout_us = peek(call.body, json_bytes)
+    units, timeout_us, priority = peek(call.body, json_bytes)
     units = 1 if lane in (DETECT, SERIES) else units
     if units > UNITS_MAX:
         raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
     left_ms = min(TIMEOUT_MAX_MS, timeout_us // 1000) or default_ms
-    return Errand(digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call))
+    keep_ms = keep_ms_of(call)
+    return Errand(
+        digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms, priority=priority or NORMAL
+    )
 
 
 def keep_ms_of(call: Call) -> int:
@@ -358,7 +363,7 @@ class Elsewhere:
             borrowed = await self._borrowing.ask(
                 question.digest, data, question.units, left_ms, local_ns, wait_ns, place,
                 question.able, question.keep_ms, question.is_patient, question.only,
-                bool(question.only) and own is not None, but,
+                bool(question.only) and own is not None, but, question.priority,
             )  # fmt: skip
             if standing is not None:
                 self._keeps.end(standing, time.monotonic_ns())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from swarmd.worker.answers import JSON, binary, borrowed, late
-from swarmd.worker.batcher import LENT, Batcher
+from swarmd.worker.batcher import LENT, LOW, Batcher
 from swarmd.worker.elsewhere import Elsewhere, Errand, Found, Own, errand_of, json_length
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.lent import INFER
@@ -210,7 +210,7 @@ class Fleet:
         assert elsewhere is not None
         placed = Errand(
             errand.digest, INFER, errand.lane, errand.json_bytes, errand.body, errand.units, left_ms, by_lane=True,
-            only=lease.puller, is_patient=False,
+            only=lease.puller, is_patient=False, priority=LOW,
         )  # fmt: skip
         found: Found = await elsewhere.ask(placed, job.own)  # Which holds it against the own model now and then.
         return borrowed(found)

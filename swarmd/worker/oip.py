@@ -132,8 +132,8 @@ def read_question(
     )
 
 
-def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int]:
-    """Items (1 where nothing says otherwise) and timeout in microseconds (0: not said) of a request, unjudged.
+def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int, int]:
+    """Items (1 where nothing says otherwise), timeout in microseconds and priority (0: not said) of a request.
 
     For a model that is not here, whose inputs nobody here knows.
 
@@ -148,7 +148,8 @@ def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
     shape = request.inputs[0].shape if request.inputs else ()
-    return max(1, shape[0] if shape else 1), _whole(request.parameters, "timeout", 1 << 40)
+    timeout_us, priority = _whole(request.parameters, "timeout", 1 << 40), _whole(request.parameters, "priority", 3)
+    return max(1, shape[0] if shape else 1), timeout_us, priority
 
 
 def _decoded(text: memoryview) -> _Request:

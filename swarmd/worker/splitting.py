@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 from swarmd.worker.answers import JSON, LENDER_HEADER, PARTS_HEADER, binary, json_answer, late
-from swarmd.worker.batcher import Batcher
+from swarmd.worker.batcher import LOW, Batcher
 from swarmd.worker.borrowing import NobodyError
 from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Far, Found, Own, json_length
 from swarmd.worker.http_server import Answer, Call
@@ -376,7 +376,7 @@ class _Walker:
             by_lane=not walk.failures, is_patient=not (step.has_own_rest or far),
             keep_key=secrets.token_bytes(KEY_BYTES) if may_keep else b"",
             keep_bytes=_most_bytes(self._split.ports[part.end], units), far=far,
-            lets_out=FEATURES if part.begin else FRAMES,
+            lets_out=FEATURES if part.begin else FRAMES, priority=min(self._priority, LOW),
         )  # fmt: skip
         elsewhere = self._all._device.elsewhere
         assert elsewhere is not None

@@ -82,6 +82,8 @@ class Lend(_Word, frozen=True):
     """Whose request it is, hexadecimal; "": this device's own."""
     is_here: bool = False
     """This device itself keeps the input."""
+    turn_ns: int = 0
+    """Of others' work the one with the earliest turn runs first (`swarmd_protocols.offload.turns`)."""
 
 
 class Lenders(_Word, frozen=True):
@@ -213,6 +215,8 @@ class Borrow(_Word, frozen=True):
     """The own model does not answer, and the answer may be held against it."""
     but: list[str] = []
     """Nodes that are not to answer."""
+    priority: int = 2
+    """Among what its lender does for others: 1 high, 2 normal, 3 low."""
 
 
 class Abandon(_Word, frozen=True):

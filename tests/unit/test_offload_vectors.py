@@ -67,6 +67,8 @@ OUT_OF_BOUNDS = [
             {"left_ms": 60_001},
             {"data": bytes(messages.PAYLOAD_MAX_BYTES + 1)},
             {"lane_bytes": -1},
+            {"priority": 0},
+            {"priority": 4},
             {"lane_bytes": messages.LANE_MAX_BYTES + 1},
         )
     ),
@@ -77,6 +79,13 @@ OUT_OF_BOUNDS = [
 def test_what_is_out_of_bounds_is_refused(message: messages.Message) -> None:
     with pytest.raises(WireError):
         decode_message(encode_message(message))
+
+
+def test_an_older_lender_reads_an_urgent_request_as_any_other() -> None:
+    urgent = msgspec.structs.replace(REQUEST, priority=1)
+    assert decode_message(encode_message(urgent)) == urgent
+    older = msgspec.msgpack.decode(encode_message(urgent), type=messages._Normal)
+    assert msgspec.structs.astuple(older) == msgspec.structs.astuple(REQUEST)[:-1]
 
 
 ROW = messages.Row(DIGEST, 1, 1)

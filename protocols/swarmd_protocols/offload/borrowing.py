@@ -355,7 +355,7 @@ class Borrower:
             self.counts["request_bytes"] += size_of(ask)
             wire = ask.number << _ATTEMPT_BITS | attempt
             data = data_for(ask, lender)
-            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes)
+            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes, ask.priority)
             send = Send(lender, messages.encode_message(request), True, Priority.BULK)
             return [send, *self._renew(held, where, now_ns)]
         asking = self._asking.get(where)
@@ -431,7 +431,8 @@ class Borrower:
         if data is not None and may_be_kept(one.ask):
             self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")
-        settle = requests.Settle(number, data, lender, digest, is_check_wanted, proof=proof)
+        wire = 0 if attempt is None or lender is None else number << _ATTEMPT_BITS | attempt
+        settle = requests.Settle(number, data, lender, digest, is_check_wanted, proof=proof, request=wire)
         return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
 
     def _withdraw(self, node: NodeId, now_ns: int) -> list[SubEffect]:

@@ -3,6 +3,7 @@
 - Its own work comes first: a request is taken only if, behind all that waits already, it can still be answered by its
   deadline, and a battery that is low lends nothing.
 - Nobody is served without a ticket, and what a ticket bounds is judged before anything is handed to a runtime.
+- What it took runs in the order of turns (`turns.py`): urgent work first, within each borrower's share.
 - Every table is bounded: jobs in all and of each borrower, tickets and borrowers (`tickets.py`).
 - A job ends once: by what came out, by its deadline, by a cancel, or when its borrower is no member any more.
 """
@@ -36,6 +37,7 @@ from swarmd_protocols.offload.messages import (
 from swarmd_protocols.offload.placement import OFFERED_MAX, ability_number
 from swarmd_protocols.offload.purse import CHARGE_MAX_PPB_S, price_micro
 from swarmd_protocols.offload.tickets import Grants, GrantsConfig
+from swarmd_protocols.offload.turns import HIGH, PRIORITIES, Turns, Waiting
 from swarmd_protocols.releases.allowance import Allowance
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
@@ -49,6 +51,8 @@ TICKET_MAX_BYTES = 16 << 20
 one borrower."""
 _BOOT_SHIFT = 28
 """Offers of one boot: 2^28, eight years at one a second."""
+_RESERVED = 4
+"""One place in so many is kept for borrowers that have no job here: three that take all they may leave it free."""
 _UNMEASURED_NS = 100_000_000
 """What a bundle is said to take that has not run yet: its lender should not look like the quickest."""
 
@@ -82,6 +86,9 @@ class _Job:
     """That it is expected to take."""
     size_bytes: int
     """Of its input."""
+    turn_ns: int
+    until_ns: int
+    """Its deadline."""
 
 
 class Lender:
@@ -111,6 +118,7 @@ class Lender:
         self._stock = requests.Stock((), 0, None)
         self._jobs: dict[int, _Job] = {}
         self._words = Allowance(WORDS_PER_S, WORDS_BURST)
+        self._turns = Turns()
         self.counts: Counter[str] = Counter()
 
     @property
@@ -177,7 +185,7 @@ class Lender:
         open_jobs = [job.bound for job in self._jobs.values() if job.bound.borrower == borrower]
         if not reason and (held is None or not self.is_willing):
             reason = "not-lending"
-        if not reason and (len(self._jobs) >= self._config.jobs_max or len(open_jobs) >= self._config.jobs_each):
+        if not reason and not self._has_room(len(open_jobs)):
             reason = "busy"
         if not reason and any(bound.id == request.id for bound in open_jobs):
             return []  # It runs already.
@@ -192,11 +200,13 @@ class Lender:
             return [_say(borrower, Refusal(request.id, REASONS.index(reason)))]
         job = next(self._numbers)
         until_ns = now_ns + request.left_ms * _MS
+        turn_ns = self._turn(borrower, request.priority, time_ns, now_ns)
         bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
-        self._jobs[job] = _Job(bound, time_ns, size)
+        self._jobs[job] = _Job(bound, time_ns, size, turn_ns, until_ns)
         self.counts["taken"] += 1
         order = requests.Infer(
-            job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes
+            job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes, turn_ns,
+            request.id,
         )  # fmt: skip
         return [SetTimer(_due(job), until_ns), Order(NAME, order)]
 
@@ -247,6 +257,25 @@ class Lender:
     def borrowers(self) -> list[NodeId]:
         """Who holds a ticket or has a job."""
         return sorted({job.bound.borrower for job in self._jobs.values()} | self._grants.borrowers())
+
+    def _has_room(self, has: int) -> bool:
+        """Whether one more of a borrower that has so many here is taken; the last places are for who has none."""
+        config, held = self._config, len(self._jobs)
+        is_crowded = held >= config.jobs_max - config.jobs_max // _RESERVED
+        return held < config.jobs_max and has < config.jobs_each and not (is_crowded and has)
+
+    def _turn(self, borrower: NodeId, priority: int, time_ns: int, now_ns: int) -> int:
+        """When a request that is taken has its turn; how urgent its borrower calls its work is written down."""
+        waiting = [Waiting(one.turn_ns, one.time_ns, one.until_ns) for one in self._jobs.values()]
+        sharing = len({one.bound.borrower for one in self._jobs.values()} | {borrower})
+        turn = self._turns.take(borrower, priority, time_ns, sharing, waiting, now_ns)
+        self.counts[f"taken_{PRIORITIES[priority]}"] += 1
+        if priority == HIGH:
+            self._ledger.note("urgent", borrower)
+        if not turn.is_in_share:
+            self.counts["over_share"] += 1
+            self._ledger.note("over_share", borrower)
+        return turn.at_ns
 
     def _end(self, jobs: list[int]) -> list[SubEffect]:
         effects: list[SubEffect] = []

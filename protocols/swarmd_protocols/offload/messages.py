@@ -25,6 +25,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload.placement import OFFERED_MAX
 from swarmd_protocols.offload.purse import CHARGE_MAX_PPB_S, PRICE_MAX_MICRO_S
 from swarmd_protocols.offload.tickets import TICKET_BYTES
+from swarmd_protocols.offload.turns import NORMAL, PRIORITIES
 
 PAYLOAD_MAX_BYTES = 256 << 10
 """Of one input or output: an ROI crop or a 320 x 256 frame in three channels. At 1 Mbit/s it takes two seconds; larger
@@ -146,6 +147,20 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag=5):
     data: bytes
     lane_bytes: int = 0
     """Of its input that the lender's worker fetches from the borrower's, as `data` tells it."""
+    priority: int = NORMAL
+    """By the borrower's word (`turns.py`); an older lender does not read it."""
+
+
+class _Normal(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A request of normal priority, in the bytes that it always had."""
+
+    id: int
+    ticket: int
+    digest: bytes
+    units: int
+    left_ms: int
+    data: bytes
+    lane_bytes: int
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -179,6 +194,8 @@ _DESCRIPTORS: "msgspec.msgpack.Decoder[Descriptor]" = msgspec.msgpack.Decoder(De
 
 def encode_message(message: Message) -> bytes:
     """Bytes for `Send`."""
+    if isinstance(message, Request) and message.priority == NORMAL:
+        return _ENCODER.encode(_Normal(*msgspec.structs.astuple(message)[:-1]))
     return _ENCODER.encode(message)
 
 
@@ -222,6 +239,7 @@ def _check_request(request: Request) -> None:
     _check(1 <= request.left_ms <= DEADLINE_MAX_MS, f"a request has 1 to {DEADLINE_MAX_MS} ms left")
     _check(len(request.data) <= PAYLOAD_MAX_BYTES, f"an input has at most {PAYLOAD_MAX_BYTES} bytes")
     _check(0 <= request.lane_bytes <= LANE_MAX_BYTES, f"at most {LANE_MAX_BYTES} bytes are fetched")
+    _check(request.priority in PRIORITIES, "no priority")
 
 
 def _check(holds: bool, what: str) -> None:

@@ -25,6 +25,7 @@ from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.purse import FREE, CostRule
+from swarmd_protocols.offload.turns import PRIORITIES
 from swarmd_protocols.offload.whom import EVERYBODY, Certified, Whom
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
@@ -284,6 +285,8 @@ class Offload:
             raise StateError(f"a digest of {len(ask.digest)} bytes, or {ask.units} items")
         if not 1 <= ask.copies <= COPIES_MAX or len(ask.recipe) > RECIPE_MAX_BYTES:
             raise StateError(f"{ask.copies} copies (1 or {COPIES_MAX}), or a recipe of {len(ask.recipe)} bytes")
+        if ask.priority not in PRIORITIES:
+            raise StateError(f"a priority of {ask.priority}; 1 is high, 2 normal, 3 low")
         self._last_number = ask.number
         return self._borrower.on_borrow(ask, now_ns)
 

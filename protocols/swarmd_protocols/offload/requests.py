@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload.turns import NORMAL
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +83,8 @@ class Borrow(msgspec.Struct, frozen=True):
     """Where in `data` the token stands."""
     but: tuple[NodeId, ...] = ()
     """Lenders that are not to answer: what they said of the same input is in doubt."""
+    priority: int = NORMAL
+    """Among what its lender does for others (`turns.py`)."""
 
     def not_asked(self, far: frozenset[NodeId]) -> tuple[NodeId, ...]:
         """Who may not answer: a lender that has to fetch the input needs a connection, which nobody hands on."""
@@ -135,6 +138,10 @@ class Infer(msgspec.Struct, frozen=True):
     """Who asked; None: this device, and then it comes before all borrowed work."""
     lane_bytes: int = 0
     """To be fetched from the borrower's worker, at most."""
+    turn_ns: int = 0
+    """Of others' work the one with the earliest turn runs first (`turns.py`)."""
+    request: int = 0
+    """The borrower's number of it, as it was on the wire; 0: it came from nobody else."""
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
@@ -159,6 +166,8 @@ class Settle(msgspec.Struct, frozen=True):
     """The answer was kept from an equal request; `lender` gave it then."""
     proof: bytes = b""
     """`messages.proof_of` a lender's answer, by which another member can see that it gave it."""
+    request: int = 0
+    """The number that its lender knows it by; 0: it was answered by nobody else."""
 
 
 Order: TypeAlias = Infer | Drop | Settle

@@ -329,7 +329,7 @@ class OffloadWorld:
                 answer()
 
         kind = LENT if is_lent else OWN
-        device.processor.put(Task(kind, unit_ns * order.units, now_ns, done, order.job))
+        device.processor.put(Task(kind, unit_ns * order.units, now_ns, done, order.job, order.turn_ns))
 
     def _settle(self, device: Device, settle: requests.Settle) -> None:
         asked = device.open.pop(settle.number, None)

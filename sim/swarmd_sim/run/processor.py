@@ -19,6 +19,8 @@ class Task:
     at_ns: int
     done: Callable[[], None]
     job: int = 0
+    turn_ns: int = 0
+    """Of lent work the earliest turn runs first; of all other the first to come."""
 
 
 class Processor:
@@ -61,8 +63,13 @@ class Processor:
         return left + sum(task.time_ns for kind in kinds for task in self._waiting[kind])
 
     def next_task(self) -> Task | None:
-        """What runs next: the most urgent kind, in the order of arrival."""
-        return next((waiting.popleft() for waiting in self._waiting if waiting), None)
+        """What runs next: the most urgent kind, in the order of turns, then of arrival."""
+        for waiting in self._waiting:
+            if waiting:
+                task = min(waiting, key=lambda one: one.turn_ns)
+                waiting.remove(task)
+                return task
+        return None
 
     def _start(self) -> None:
         if self._running is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from swarmd_protocols.offload import messages
 from swarmd_protocols.offload.messages import Descriptor, Offered, Row
+from swarmd_protocols.offload.turns import HIGH
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
 from swarmd_sim.run.offload_fleet import BUNDLE, LARGER_BUNDLE
 
@@ -62,7 +63,7 @@ def forge_offers(thief: Thief) -> None:
 
 
 def borrow_flood(thief: Thief) -> None:
-    """Tickets asked for without end, requests without one, and far more than a good one allows."""
+    """Tickets asked for without end, requests without one, and far more than a good one allows, all of it urgent."""
     offload: Any = thief.node._subs["offload"]
     held = list(offload._borrower._tickets.items())
     for _ in range(_AT_ONCE):
@@ -72,7 +73,7 @@ def borrow_flood(thief: Thief) -> None:
         if held and thief.draw(2):
             (_, digest), one = held[thief.draw(len(held))]
             ticket = one.ticket.number
-        request = messages.Request(thief.draw(1 << 40), ticket, digest, 1 + thief.draw(64), 5_000, data)
+        request = messages.Request(thief.draw(1 << 40), ticket, digest, 1 + thief.draw(64), 5_000, data, 0, HIGH)
         for message in (messages.Ask(digest), request, messages.Cancel(thief.draw(1 << 40))):
             thief.say_some("offload", messages.encode_message(message), 1)
 
