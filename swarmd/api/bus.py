@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from swarmd.api.daemon import BusEvent
+from swarmd.api.daemon import BusEvent, LendingSpan
 from swarmd.logs import Logger
 from swarmd_protocols.effects import Alarm, Rejected
 
@@ -56,6 +56,8 @@ class Feed:
         self.dropped = 0
 
     def _on_notice(self, notice: Notice) -> None:
+        if isinstance(notice, LendingSpan):
+            return  # As many as others ask: they push nothing out.
         if len(self._notices) == self._notices.maxlen:
             self.dropped += 1
         self._notices.append(notice)

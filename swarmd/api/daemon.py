@@ -86,9 +86,29 @@ class PictureSeen(msgspec.Struct, frozen=True):
     captured_ns: int
 
 
+class LendingSpan(msgspec.Struct, frozen=True, gc=False):
+    """A request that was borrowed is through at its borrower, or at a lender; feeds of slow consumers leave it out."""
+
+    name: str
+    """`borrow` at the borrower, `lend` at a lender."""
+    borrower: NodeId
+    request: int
+    """The borrower's number of it."""
+    attempt: int
+    """Which of its attempts the lender was; at the borrower, which one counted."""
+    began_ns: int
+    """On this node's monotonic clock, as `ended_ns`."""
+    ended_ns: int
+    attributes: dict[str, str | int | bool]
+    cause: str = ""
+    """W3C `traceparent` of what the borrower's program was doing; "": it did not say."""
+
+
 TRUST_KEY = "trust"
 """Metadata key under which each daemon tells what it holds of the fleet's trust (`brain/trust_told.py`)."""
-BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | PoseSeen | PositionSeen | Happened
+BusEvent: TypeAlias = (
+    MemberChanged | UserEventDelivered | StateChanged | PoseSeen | PositionSeen | LendingSpan | Happened
+)
 """What happens; a sighting, own or a peer's, is `StateChanged("state", DetectionLearned(…))`."""
 
 

@@ -263,6 +263,7 @@ class Brain:
             self._lending = compose.join_offload(
                 config, offload, driver, journal.directory, parts.battery_milli, self._name_of, node.members, self.log
             )
+            self._lending.tell = self._bus.publish if config.otel.enabled else None
             stack.callback(self._lending.close)
         if learning is not None:
             from swarmd.brain.learning_parts import join_learning

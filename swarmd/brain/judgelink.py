@@ -12,15 +12,18 @@ from swarmd.brain.judging import Judging
 from swarmd.brain.lending import LendingLink
 from swarmd.brain.parts import Parts
 from swarmd.brain.workerlink import WorkerLink
+from swarmd.bridges.trace import trace_of_view
 from swarmd.logs import Logger
 from swarmd.worker import words
 from swarmd_models.device import temperature_c
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.state.observations import Judged, ObjectChanged
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView, Judged, ObjectChanged
 from swarmd_protocols.thumbs.fetching import NAME as THUMBS
 from swarmd_protocols.thumbs.thumbs import Thumbs
 
+_CAUSES_MAX = 256
+"""Own sightings whose traces are remembered, for what is asked about them; the oldest go first."""
 TICK_S = 1.0
 """Seconds between two looks at what waits: a judge is asked some times a minute."""
 GRACE_S = 5.0
@@ -41,6 +44,8 @@ class JudgeLink:
         """
         self._parts, self._worker, self._thumbs, self._is_hot = parts, worker, thumbs, is_hot
         self._settings = parts.config.judge
+        self._causes: dict[str, str] = {}
+        """`traceparent` of the newest own sighting of each object."""
         self._log: Logger = parts.log
         began_ms = parts.replica.clock.physical_ms(time.monotonic_ns())
         self.judging = Judging(
@@ -85,8 +90,8 @@ class JudgeLink:
             judging.skip(question.number, "no_picture")
             return
         borrow = "yes" if settings.borrow else ""
-        left_ms = round(settings.deadline_s * 1e3)
-        if not self._worker.say(words.Look(question.number, settings.model, jpeg, left_ms, borrow)):
+        left_ms, cause = round(settings.deadline_s * 1e3), self._causes.get(question.object_id, "")
+        if not self._worker.say(words.Look(question.number, settings.model, jpeg, left_ms, borrow, cause)):
             judging.unanswered(question.number, now_s)
 
     def on_looked(self, said: words.Looked) -> None:
@@ -111,12 +116,24 @@ class JudgeLink:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _on_notice(self, notice: object) -> None:
+        if isinstance(notice, StateChanged) and isinstance(notice.detail, DetectionLearned):
+            self._remember(notice.detail.view)
         if not isinstance(notice, StateChanged) or not isinstance(notice.detail, ObjectChanged):
             return
         change = notice.detail
         # Pictures of others, who may name new ones without end, take no turn of what is at hand.
         if change.kind not in ("new", "update") or self._thumbs.own(change.view.thumb) is not None:
             self.judging.hear(change)
+
+    def _remember(self, view: DetectionView) -> None:
+        """Which trace an object's own sighting has."""
+        own, traces = self._parts.identity.node, self._parts.config.otel
+        if view.origin != own or not view.object_id or not traces.enabled:
+            return
+        self._causes.pop(view.object_id, None)
+        self._causes[view.object_id] = trace_of_view(view).traceparent(own, traces.sample_ratio)
+        while len(self._causes) > _CAUSES_MAX:
+            del self._causes[next(iter(self._causes))]
 
     def _state(self, verdict: Judged) -> bool:
         try:

@@ -4,10 +4,13 @@ A worker's requests are renumbered, since one that is started anew counts from o
 ended is dropped.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from swarmd.api.daemon import LendingSpan
 from swarmd.brain.lending_audit import LendingAudit
 from swarmd.brain.lending_rules import sentence, told
 from swarmd.worker import words
@@ -18,11 +21,14 @@ from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import bound_by
 from swarmd_protocols.offload.offload import Offload
+from swarmd_protocols.offload.under_way import split_number, wire_number
 from swarmd_protocols.summary import MemberView
 
 _MS = 1_000_000
 _LOST_MAX = 8
 """Broken connections that are shown."""
+_LIFE_BITS, _COUNT_BITS = 28, 32
+"""Of a request's number, which has 60: which life of the daemon asked it, and its count in that life."""
 _JUDGED_MAX = 256
 """Answers that the worker may judge; what it says of older ones is lost."""
 _UNANSWERED = (
@@ -46,6 +52,20 @@ def charge_ppb_s(watts: float, battery_j: float | None) -> int:
 
 def _host(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A request that is under way, here for another or elsewhere for this device."""
+
+    at_ns: int
+    borrower: NodeId
+    request: int
+    """Its number on the wire; 0: it came back to this device, and is told by its borrower alone."""
+    digest: str
+    size_bytes: int
+    cause: str = ""
+    """`traceparent` of what the program was doing."""
 
 
 class LendingLink:
@@ -86,15 +106,30 @@ class LendingLink:
         self._name_of = name_of
         self._members = members
         self._say: Callable[[words.ToWorker], bool] = lambda word: False
-        self._numbers = 0
+        self._numbers = secrets.randbits(_LIFE_BITS) << _COUNT_BITS
+        """Of the last request: no other life of this device has used it, so that traces of both are told apart."""
         self._asked: dict[int, int] = {}
         """Requests of the living worker: the protocol's number to the worker's."""
-        self._jobs: set[int] = set()
+        self._jobs: dict[int, _Begun] = {}
         """That the living worker has."""
+        self._begun: dict[int, _Begun] = {}
+        """What programs of the living worker wait for, by the protocol's number."""
+        self.tell: Callable[[LendingSpan], None] | None = None
+        """Who is told how long each request took; None: nobody."""
         self._lost: list[dict[str, Any]] = []
         """Whose connections broke, when, and how many requests went to others for it; the newest last."""
         self._judged: dict[int, NodeId] = {}
         """Who answered what the living worker asked, by the worker's number."""
+
+    def _tell(self, begun: "_Begun | None", **attributes: str | int | bool) -> None:
+        """A request is through, at its borrower or here."""
+        if self.tell is None or begun is None or not begun.request:
+            return
+        number, attempt = split_number(begun.request)
+        name = "borrow" if begun.borrower == self.protocol.node else "lend"
+        said = {"model_digest": begun.digest, "swarmd.bytes": begun.size_bytes, **attributes}
+        now_ns = time.monotonic_ns()
+        self.tell(LendingSpan(name, begun.borrower, number, attempt, begun.at_ns, now_ns, said, begun.cause))
 
     def bind(self, say: Callable[[words.ToWorker], bool]) -> None:
         """How the worker is spoken to; False: there is none just now."""
@@ -169,7 +204,7 @@ class LendingLink:
                     said = requests.Withheld(lender) if is_silent else requests.Judged(lender, is_right)
                     self._command(NAME, said)
             case words.Ran(job, data):
-                self._jobs.discard(job)
+                self._tell(self._jobs.pop(job, None), **{"swarmd.answered": data is not None})
                 self._command(NAME, requests.Ran(job, data))
             case words.Pulse():
                 self._is_resting = self._is_hot()
@@ -190,16 +225,18 @@ class LendingLink:
     def on_worker_gone(self) -> None:
         """It has ended: it holds nothing, runs nothing and waits for nothing."""
         self._asked.clear()
+        self._begun.clear()
         self._judged.clear()
         self._command(NAME, requests.Stock((), 0, self._battery_milli()))
-        jobs, self._jobs = sorted(self._jobs), set()
-        for job in jobs:
+        jobs, self._jobs = self._jobs, {}
+        for job, begun in sorted(jobs.items()):
+            self._tell(begun, **{"swarmd.answered": False})
             self._command(NAME, requests.Ran(job, None))
 
     def carry_out(self, order: object) -> None:
         """What the protocol orders."""
         match order:
-            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes, turn_ns):
+            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes, turn_ns, request):
                 left_ms = max(1, (deadline_ns - time.monotonic_ns()) // _MS)
                 keeper = None if borrower is None or not lane_bytes else self._keeper(borrower, data)
                 is_here = keeper is not None and keeper == self.protocol.node
@@ -209,14 +246,21 @@ class LendingLink:
                     job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host, who, is_here, turn_ns
                 )
                 if self._say(lend):
-                    self._jobs.add(job)
+                    size_bytes = len(data) + lane_bytes
+                    whose = borrower or self.protocol.node
+                    self._jobs[job] = _Begun(time.monotonic_ns(), whose, request, digest.hex(), size_bytes)
                 else:
                     self._command(NAME, requests.Ran(job, None))
             case requests.Drop(job):
-                self._jobs.discard(job)
+                self._tell(self._jobs.pop(job, None), **{"swarmd.answered": False, "swarmd.dropped": True})
                 self._say(words.Drop(job))
-            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept, proof):
-                asked = self._asked.pop(number, None)
+            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept, proof, request):
+                asked, begun = self._asked.pop(number, None), self._begun.pop(number, None)
+                if begun is not None:
+                    begun = replace(begun, request=request or begun.request, digest=digest.hex())
+                    by_whom = "" if lender is None else lender.hex()
+                    said: dict[str, str | int | bool] = {"swarmd.answered": data is not None, "swarmd.kept": is_kept}
+                    self._tell(begun, **said, **{"swarmd.lender": by_whom})
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
                     reason = "" if data is not None else _UNANSWERED + sentence(self._left_out())
@@ -271,6 +315,10 @@ class LendingLink:
     def _borrow(self, word: words.Borrow) -> None:
         self._numbers += 1
         self._asked[self._numbers] = word.number
+        self._begun[self._numbers] = _Begun(
+            time.monotonic_ns(), self.protocol.node, wire_number(self._numbers, 0), word.digest,
+            len(word.data) + word.lane_bytes, word.cause,
+        )  # fmt: skip
         deadline_ns = time.monotonic_ns() + word.left_ms * _MS
         request = requests.Borrow(
             self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns, word.local_ns,
@@ -283,5 +331,5 @@ class LendingLink:
         try:
             self._command(NAME, request)
         except StateError as error:
-            del self._asked[self._numbers]
+            del self._asked[self._numbers], self._begun[self._numbers]
             self._say(words.Borrowed(word.number, None, "", str(error)))

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from swarmd import __version__
 from swarmd.worker.answers import JSON, able_named, binary, borrowed, json_answer, late, metadata
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
-from swarmd.worker.borrowing import Borrowing, may_leave, wants_fleet, wants_plan, wants_quickest, wants_split
+from swarmd.worker.borrowing import Borrowing, cause_of, may_leave, wants_fleet, wants_plan, wants_quickest, wants_split
 from swarmd.worker.elsewhere import (
     TIMEOUT_MAX_MS,
     UNITS_MAX,
@@ -300,7 +300,7 @@ class InferenceApi:
         priority = _PRIORITIES[question.priority]
         errand = Errand(
             resident.digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call),
-            priority=priority,
+            priority=priority, cause=cause_of(call),
         )  # fmt: skip
         own = Own(resident, lane, question, units, is_busy)
         if not walks:

@@ -39,6 +39,8 @@ class Wish:
     """The least grade of a model that is named by its ability; 0: any."""
     keep_s: float = 0.0
     """Seconds that a borrowed answer may be kept."""
+    cause: str = ""
+    """W3C `traceparent` of what asks: what is borrowed is linked to it."""
 
     def __post_init__(self) -> None:
         """Raises `WorkerError` for what the API does not take."""
@@ -130,6 +132,7 @@ def _infer(
 
     allowed = {"Swarmd-Borrow": wish.borrow} if wish.borrow else {}
     numbers = (("Swarmd-Grade-Min", wish.grade_min), ("Swarmd-Keep", wish.keep_s))
+    allowed |= {"traceparent": wish.cause} if wish.cause else {}
     allowed |= {header: f"{number:g}" for header, number in numbers if number}
     if port is None:
         (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]

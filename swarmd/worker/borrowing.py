@@ -19,6 +19,8 @@ BORROW_HEADER = "swarmd-borrow"
 """In lower case; `yes`, `1` or `true`: another device may answer where this one cannot; `quickest`: whoever is soonest,
 by the measured times; `unsure`: another, by `lending.plan`, where the own model is in doubt; `split`: others for parts
 of the model, by `lending.split`; `fleet`: a job of a batch, for whoever of the fleet is idle."""
+CAUSE_HEADER, _CAUSE_CHARS = "traceparent", 55
+"""W3C Trace Context: what the program that asks was doing; its only version has so many characters."""
 KEEP_HEADER, GRADE_HEADER = "swarmd-keep", "swarmd-grade-min"
 """Seconds for which the answer may be kept; the least grade of a bundle that is asked for by what it is able to."""
 KEEP_MAX_S = 600.0
@@ -57,6 +59,12 @@ def wants_split(call: Call) -> bool:
 def wants_fleet(call: Call) -> bool:
     """Whether a request is a job of a batch."""
     return call.headers.get(BORROW_HEADER, "").lower() == _FLEET
+
+
+def cause_of(call: Call) -> str:
+    """A program's trace context, unread; "" where it gave none of the right length."""
+    text = call.headers.get(CAUSE_HEADER, "")
+    return text if len(text) == _CAUSE_CHARS else ""
 
 
 def number_of(call: Call, header: str, most: float) -> float:
@@ -107,6 +115,7 @@ class Borrowing:
         may_check: bool = False,
         but: Sequence[str] = (),
         priority: int = NORMAL,
+        cause: str = "",
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
@@ -125,6 +134,7 @@ class Borrowing:
             may_check: Whether the answer may be held against the own model, where that does not answer.
             but: Nodes that are not to answer.
             priority: Among what its lender does for others: 1 high, 2 normal, 3 low.
+            cause: `traceparent` of what the program was doing.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -147,6 +157,7 @@ class Borrowing:
                     may_check,
                     but,
                     priority,
+                    cause,
                 )
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
@@ -155,7 +166,20 @@ class Borrowing:
             self.counters["borrowed_again"] += 1
             await asyncio.sleep(pause_s)
         return await self._ask(
-            digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check, but, priority
+            digest,
+            data,
+            units,
+            left_ms,
+            local_ns,
+            local_wait_ns,
+            place,
+            able,
+            keep_ms,
+            only,
+            may_check,
+            but,
+            priority,
+            cause,
         )
 
     async def _ask(
@@ -173,6 +197,7 @@ class Borrowing:
         may_check: bool,
         but: Sequence[str],
         priority: int,
+        cause: str,
     ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
@@ -182,7 +207,7 @@ class Borrowing:
         laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, place.token_at)
         word = words.Borrow(
             number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
-            may_check, list(but), priority,
+            may_check, list(but), priority, cause,
         )  # fmt: skip
         self._say(word)
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from swarmd.worker.batcher import NORMAL, Batcher
-from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, number_of
+from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, cause_of, number_of
 from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Call
 from swarmd.worker.leaving import FRAMES
@@ -125,6 +125,8 @@ class Errand:
     """What of this device's own is in it: one of `leaving.LEVELS`."""
     priority: int = NORMAL
     """Among what its lender does for others."""
+    cause: str = ""
+    """`traceparent` of what the program was doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,17 @@ def errand_of(
     left_ms = min(TIMEOUT_MAX_MS, timeout_us // 1000) or default_ms
     keep_ms = keep_ms_of(call)
     return Errand(
-        digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms, priority=priority or NORMAL
+        digest,
+        INFER,
+        lane,
+        json_bytes,
+        call.body,
+        units,
+        left_ms,
+        able,
+        keep_ms,
+        priority=priority or NORMAL,
+        cause=cause_of(call),
     )
 
 
@@ -363,7 +375,7 @@ class Elsewhere:
             borrowed = await self._borrowing.ask(
                 question.digest, data, question.units, left_ms, local_ns, wait_ns, place,
                 question.able, question.keep_ms, question.is_patient, question.only,
-                bool(question.only) and own is not None, but, question.priority,
+                bool(question.only) and own is not None, but, question.priority, question.cause,
             )  # fmt: skip
             if standing is not None:
                 self._keeps.end(standing, time.monotonic_ns())

@@ -34,7 +34,7 @@ def look(word: Look, address: str) -> Looked:
             raise WorkerError("the picture cannot be decoded")
         image = picture[..., None] if picture.ndim == 2 else picture
         name, version = asking.named(word.model)
-        wish = asking.Wish(version, _LOW, word.left_ms, word.borrow)
+        wish = asking.Wish(version, _LOW, word.left_ms, word.borrow, cause=word.cause)
         head, outputs = asking.infer(address, name.removesuffix(".detect") + ".detect", image, wish)
         score = max((float(one) for one in outputs["scores"].reshape(-1)), default=0.0)
         digest, lender = str(head["model_version"]), str(head["lender"])

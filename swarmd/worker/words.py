@@ -103,6 +103,8 @@ class Look(_Word, frozen=True):
     left_ms: int
     borrow: str = ""
     """As `Swarmd-Borrow`: another member may answer; "": this device alone."""
+    cause: str = ""
+    """`traceparent` of the sighting that the picture is of; "": it is not known."""
 
 
 class Drop(_Word, frozen=True):
@@ -217,6 +219,8 @@ class Borrow(_Word, frozen=True):
     """Nodes that are not to answer."""
     priority: int = 2
     """Among what its lender does for others: 1 high, 2 normal, 3 low."""
+    cause: str = ""
+    """W3C `traceparent` of what the program was doing; "": it did not say."""
 
 
 class Abandon(_Word, frozen=True):

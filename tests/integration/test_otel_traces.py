@@ -2,14 +2,16 @@
 
 import asyncio
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from swarmd.api.daemon import Look
+from swarmd.api.daemon import LendingSpan, Look
 from swarmd.bridges.otel.bridge import OtelBridge
-from swarmd.bridges.trace import trace_of, trace_of_view
+from swarmd.bridges.trace import trace_of, trace_of_request, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
@@ -70,6 +72,24 @@ async def test_a_neighbour_learns_within_the_origins_trace_once() -> None:
         assert {span.trace for span in server.spans} == {trace.trace_id.to_bytes(16, "big")}
         assert by["learn"].parent == trace.span_id("share", BOB).to_bytes(8, "big")
         assert by["object"].parent == by["learn"].id
+
+
+async def test_a_borrowed_request_is_one_trace_at_borrower_and_lender() -> None:
+    cause, at_ns = f"00-{'ab' * 16}-{'cd' * 8}-01", time.monotonic_ns()
+    root = LendingSpan("borrow", ALICE, 7, 1, at_ns - 9_000_000, at_ns, {"swarmd.answered": True}, cause)
+    below = LendingSpan("lend", BOB, 7, 1, at_ns - 5_000_000, at_ns, {"swarmd.answered": True})
+    with collector() as server:
+        # The world's node is Alice: she borrows, and lends to Bob, and tells of nobody's root but her own.
+        events = root, below, replace(root, borrower=BOB), replace(below, borrower=ALICE)
+        assert (await spans_of(World(), OtelConfig(endpoint=server.endpoint), *events))["spans"] == 2
+        by = {span.name: span for span in server.spans}
+    mine, bobs = trace_of_request(ALICE, 7), trace_of_request(BOB, 7)
+    assert (by["borrow"].trace, by["borrow"].parent) == (mine.trace_id.to_bytes(16, "big"), b"")
+    assert (by["lend"].trace, by["lend"].parent) == (
+        bobs.trace_id.to_bytes(16, "big"), bobs.span_id("borrow", BOB).to_bytes(8, "big"),
+    )  # fmt: skip
+    assert by["lend"].took_ns >= 4_000_000
+    assert by["borrow"].links == [bytes.fromhex("cd" * 8)]
 
 
 async def test_nothing_is_sent_for_what_is_not_sampled() -> None:

@@ -29,6 +29,7 @@ class Span:
         self.trace: bytes = raw.trace_id  # type: ignore[attr-defined]
         self.id: bytes = raw.span_id  # type: ignore[attr-defined]
         self.parent: bytes = raw.parent_span_id  # type: ignore[attr-defined]
+        self.links: list[bytes] = [link.span_id for link in raw.links]  # type: ignore[attr-defined]
         self.took_ns: int = raw.end_time_unix_nano - raw.start_time_unix_nano  # type: ignore[attr-defined]
 
 

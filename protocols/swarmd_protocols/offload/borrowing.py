@@ -52,6 +52,8 @@ from swarmd_protocols.offload.under_way import (
     may_be_kept,
     own_run,
     size_of,
+    split_number,
+    wire_number,
 )
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
@@ -66,10 +68,6 @@ _AGAIN_NS = 1_000_000_000
 """A lender that gave no ticket, or has not answered, is asked again after a second."""
 _GAP_NS = 100_000_000
 """Offers of one lender are read ten times a second at most: a flood costs no signature checks."""
-_ATTEMPT_BITS = 3
-"""Of a request's number on the wire: which attempt it is."""
-NUMBER_MAX = (1 << 60) - 1
-"""Of a request: with its attempt it still fits the wire's 63 bits."""
 
 
 class Borrower:
@@ -272,7 +270,7 @@ class Borrower:
 
     def on_answer(self, sender: NodeId, message: Answer, now_ns: int) -> list[SubEffect]:
         """An answer, judged before it counts."""
-        number, attempt = message.id >> _ATTEMPT_BITS, message.id & (1 << _ATTEMPT_BITS) - 1
+        number, attempt = split_number(message.id)
         one, key = self._open.get(number), self._keys.get(sender)
         if one is None or key is None or one.lenders.get(attempt) != sender:
             self.counts["unasked"] += 1
@@ -292,7 +290,7 @@ class Borrower:
 
     def on_refusal(self, sender: NodeId, message: Refusal, now_ns: int) -> list[SubEffect]:
         """A lender will not answer; a ticket that it does not know is good for nothing."""
-        number, attempt = message.id >> _ATTEMPT_BITS, message.id & (1 << _ATTEMPT_BITS) - 1
+        number, attempt = split_number(message.id)
         one = self._open.get(number)
         if one is None or one.lenders.get(attempt) != sender:
             return []
@@ -353,7 +351,7 @@ class Borrower:
             held.size_bytes -= size_of(ask)
             self.counts["requests"] += 1
             self.counts["request_bytes"] += size_of(ask)
-            wire = ask.number << _ATTEMPT_BITS | attempt
+            wire = wire_number(ask.number, attempt)
             data = data_for(ask, lender)
             request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes, ask.priority)
             send = Send(lender, messages.encode_message(request), True, Priority.BULK)
@@ -411,7 +409,7 @@ class Borrower:
         one = self._open[number]
         lender = one.lenders.pop(attempt, None)
         if lender is not None:
-            cancel = messages.Cancel(number << _ATTEMPT_BITS | attempt)
+            cancel = messages.Cancel(wire_number(number, attempt))
             return [Send(lender, messages.encode_message(cancel), True, Priority.SYNC)]
         if self._jobs.get(one.job) == (number, attempt):
             del self._jobs[one.job]
@@ -431,7 +429,7 @@ class Borrower:
         if data is not None and may_be_kept(one.ask):
             self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")
-        wire = 0 if attempt is None or lender is None else number << _ATTEMPT_BITS | attempt
+        wire = 0 if attempt is None or lender is None else wire_number(number, attempt)
         settle = requests.Settle(number, data, lender, digest, is_check_wanted, proof=proof, request=wire)
         return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
 

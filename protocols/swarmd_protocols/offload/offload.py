@@ -19,13 +19,14 @@ from swarmd_protocols.effects import Rejected, SetTimer, TimerKey
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
-from swarmd_protocols.offload.borrowing import NUMBER_MAX, Borrower
+from swarmd_protocols.offload.borrowing import Borrower
 from swarmd_protocols.offload.dispatcher import DispatcherConfig
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.purse import FREE, CostRule
 from swarmd_protocols.offload.turns import PRIORITIES
+from swarmd_protocols.offload.under_way import NUMBER_MAX
 from swarmd_protocols.offload.whom import EVERYBODY, Certified, Whom
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 

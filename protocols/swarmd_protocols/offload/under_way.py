@@ -41,6 +41,26 @@ class Open:
     proofs: dict[int, bytes] = field(default_factory=dict)
 
 
+_ATTEMPT_BITS = 3
+"""Of a request's number on the wire: which attempt it is."""
+NUMBER_MAX = (1 << 60) - 1
+"""Of a request: with its attempt it still fits the wire's 63 bits."""
+
+
+def wire_number(number: int, attempt: int) -> int:
+    """What a lender knows an attempt of a request by."""
+    return number << _ATTEMPT_BITS | attempt
+
+
+def split_number(wire: int) -> tuple[int, int]:
+    """Request and attempt.
+
+    >>> split_number(wire_number(5, 2))
+    (5, 2)
+    """
+    return wire >> _ATTEMPT_BITS, wire & (1 << _ATTEMPT_BITS) - 1
+
+
 def is_paid(one: Open, attempt: int, offer: Offer | None, purse: Purse, now_ns: int) -> bool:
     """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
     price = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)

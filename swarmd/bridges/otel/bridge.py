@@ -1,4 +1,5 @@
 """Traces of sightings: capture, infer and share at the origin; learn and object at each neighbour; one trace for all.
+And of borrowed requests: borrow at who asked, lend at each lender.
 
 Trace and span ids are derived from the sighting (`bridges/trace.py`), so that nothing has to travel. Only the first
 report of a sighting is traced; what follows would fill a collector with the same story.
@@ -18,10 +19,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
-from swarmd.api.daemon import BusEvent, DaemonView, Look, NodeInfo
+from swarmd.api.daemon import BusEvent, DaemonView, LendingSpan, Look, NodeInfo
 from swarmd.bridges.otel.counted import BATCH_MS, EXPORT_TIMEOUT_S, QUEUE_MAX, Counted
 from swarmd.bridges.otel.logs import EventLogs, logs_endpoint
-from swarmd.bridges.trace import SightingTrace, trace_of_view
+from swarmd.bridges.trace import SightingTrace, parse_traceparent, trace_of_request, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd.errors import DaemonError
 from swarmd.events.record import Happened
@@ -160,6 +161,8 @@ class OtelBridge:
                         "swarmd.label": view.label,
                     }
                     self._span(trace, "object", self._node(), "learn", self._node(), (learned_ns, _now()), attributes)
+            case LendingSpan():
+                self._on_lending(event)
             case Happened(record):
                 if self._logs is not None:
                     self._logs.say(record)
@@ -211,6 +214,19 @@ class OtelBridge:
             while len(self._objects) > TRACED_MAX:
                 del self._objects[next(iter(self._objects))]
 
+    def _on_lending(self, event: LendingSpan) -> None:
+        """A borrowed request: at its borrower the root, at each lender what hangs below it."""
+        trace, node = trace_of_request(event.borrower, event.request), self._node()
+        now_ns, mono_ns = _now(), time.monotonic_ns()
+        times_ns = (now_ns - (mono_ns - event.began_ns), now_ns - (mono_ns - event.ended_ns))
+        is_root = event.name == "borrow"
+        if is_root != (node == event.borrower):
+            return  # Nobody's root is another's to tell.
+        key = event.name if is_root else f"{event.name}/{event.attempt}"
+        parent = "" if is_root else "borrow"
+        attributes = {**event.attributes, "swarmd.attempt": event.attempt}
+        self._span(trace, event.name, node, parent, event.borrower, times_ns, attributes, key, event.cause)
+
     # --- spans ------------------------------------------------------------------------------------------------------
 
     def _node(self) -> NodeId:
@@ -234,8 +250,13 @@ class OtelBridge:
         parent_node: NodeId,
         times_ns: tuple[int, int],
         attributes: Attributes,
+        key: str = "",
+        cause: str = "",
     ) -> None:
-        """One span that is over already; `parent` "" makes the root."""
+        """One span that is over already; `parent` "" makes the root.
+
+        `key` names it where a node makes several of one name; `cause` is the `traceparent` that it is linked to.
+        """
         if self._tracer is None:
             return
         context = api.set_span_in_context(api.INVALID_SPAN)
@@ -243,8 +264,12 @@ class OtelBridge:
             flags = api.TraceFlags(api.TraceFlags.SAMPLED)
             above = api.SpanContext(trace.trace_id, trace.span_id(parent, parent_node), node != parent_node, flags)
             context = api.set_span_in_context(api.NonRecordingSpan(above))
-        self._ids.trace_id, self._ids.span_id = trace.trace_id, trace.span_id(name, node)
-        span = self._tracer.start_span(name, context, start_time=times_ns[0], attributes=dict(attributes))
+        self._ids.trace_id, self._ids.span_id = trace.trace_id, trace.span_id(key or name, node)
+        links = []
+        if caused := parse_traceparent(cause):
+            flags = api.TraceFlags(api.TraceFlags.SAMPLED if caused[2] else api.TraceFlags.DEFAULT)
+            links = [api.Link(api.SpanContext(caused[0], caused[1], True, flags))]
+        span = self._tracer.start_span(name, context, start_time=times_ns[0], attributes=dict(attributes), links=links)
         if span.is_recording():
             self._counts["spans"] += 1
         span.end(times_ns[1])
