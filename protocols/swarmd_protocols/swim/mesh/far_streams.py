@@ -368,7 +368,7 @@ class FarStreams:
 
     def _begin(self, one: _Message, now_ns: int) -> None:
         self._count += 1
-        one.number = self._core.own.boot << 20 | self._count % (1 << 20)
+        one.number = self._core.own.boot << 22 | self._count % (1 << 22)
         one.progress_ns = now_ns
         one.until_ns = now_ns + IDLE_NS + len(one.data) * _S // _LEAST_BYTES_S
 
@@ -391,7 +391,7 @@ class FarStreams:
         room = (WINDOW_NEAR if is_near else int(out.window)) - len(one.flight)
         if is_far:
             # The members that streams are for share what a hop keeps of this node.
-            room = min(room, WINDOW_MAX - sum(len(other.messages[0].flight) for other in self._out.values()))
+            room = min(room, WINDOW_MAX - self._far_flight())
         if room < 1:
             return None
         if is_far and (self._spent_ns > now_ns or not self._bytes.take(now_ns, PART_BYTES)):
@@ -413,6 +413,11 @@ class FarStreams:
             out.tried_ns = now_ns
             self._direct(member, word)
         return [] if is_direct and not is_near else [Send(node, word, True, Priority.BULK)]
+
+    def _far_flight(self) -> int:
+        """Units under way to members that are not near."""
+        near = {member.node for member in self._core.table.reachable}
+        return sum(len(out.messages[0].flight) for node, out in self._out.items() if node not in near)
 
     def _give_up(self, node: NodeId, why: str) -> list[SubEffect]:
         """The message under way to a member has failed; the next one's turn comes."""
