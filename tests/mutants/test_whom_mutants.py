@@ -54,7 +54,7 @@ def _what_is_signed_later_changes_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_is_next_out_is_still_asked(patch: pytest.MonkeyPatch) -> None:
-    def on_keys(self: Borrower, keys: dict[NodeId, bytes], now_ns: int) -> list[Any]:
+    def on_keys(self: Borrower, keys: dict[NodeId, bytes], far: frozenset[NodeId], now_ns: int) -> list[Any]:
         effects = [one for node in [*self._keys] if node not in keys for one in self._withdraw(node, now_ns)]
         self._keys = keys
         return effects
@@ -76,6 +76,10 @@ def _a_job_stays_whoever_asked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lender, "on_gone", lambda self, borrower: [])
 
 
+def _anybody_takes_a_far_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Offload, "_is_useless", lambda self, node: False)
+
+
 LAW = laws.test_nobody_outside_a_rule_is_asked_or_served
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_all_are_let_in, LAW),
@@ -85,6 +89,10 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_what_is_signed_later_changes_nothing, laws.test_who_falls_out_of_a_rule_is_asked_and_served_no_more_at_once),
     (_who_is_next_out_is_still_asked, laws.test_who_falls_out_of_a_rule_is_asked_and_served_no_more_at_once),
     (_who_is_left_out_gets_a_ticket, LAW),
+    (
+        _anybody_takes_a_far_place,
+        laws.test_far_ones_whom_a_rule_leaves_out_take_no_place_of_those_it_lets_in,
+    ),
     (_a_job_stays_whoever_asked, laws.test_a_job_of_who_falls_out_of_a_rule_is_dropped),
 ]
 

@@ -1,5 +1,6 @@
 """Nothing leaves to, and nothing is done for, a member that the owner's rule leaves out, whatever it says of itself."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.offload import FAR_MAX
 from swarmd_protocols.offload.whom import RULES, Whom, owner_of
 from swarmd_protocols.subprotocol import Peer
 from tests.support.offload_swarm import CRYPTO, DIGEST, MS, NODES, SEEDS, Signed, Swarm
@@ -187,3 +189,16 @@ def test_the_least_that_is_needed_passes() -> None:
     swarm = _law(whom, whom, [full] * COUNT, [("later", 0, 1_500), ("borrow", 0, 400), ("turn", 0, None)])
     assert [one.data for one in swarm.settles()] == [b"answer to input 1"]
     assert swarm.now_ns % MS == 0
+
+
+def test_far_ones_whom_a_rule_leaves_out_take_no_place_of_those_it_lets_in() -> None:
+    """More strangers than may be told of an offer, all nearer than the one of the own owner."""
+    swarm = Swarm(2, borrow_from=Whom(same_owner=True))
+    crowd = [NodeId(bytes([100 + index]) * 16) for index in range(FAR_MAX + 5)]
+    swarm.signed |= {ME: Signed("a", ("owner:farm",)), crowd[-1]: Signed("z", ("owner:farm",))}
+    swarm.signed |= {node: Signed(f"n{index}", ("owner:port",)) for index, node in enumerate(crowd[:-1])}
+    one = swarm.nodes[ME]
+    one._config = replace(one._config, lends=False)
+    one.on_peers([Peer(node, "", bytes(32), True, far=True, cost=8 + at) for at, node in enumerate(crowd)], 0)
+    assert list(one._lenders) == [crowd[-1]]
+    assert len(one._near) <= FAR_MAX

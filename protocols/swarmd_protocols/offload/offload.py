@@ -119,6 +119,8 @@ class Offload:
         """The same of who is not to be asked."""
         self._left_out: dict[NodeId, int] = {}
         """Who of these has offered something, and when it last did."""
+        self._reached: list[Peer] = []
+        """Who can be reached, and is near or a few hops away."""
         self._far: list[NodeId] = []
         """Of them, who is out of this radio's reach; the cheapest to reach first."""
         self._far_turn = 0
@@ -184,15 +186,17 @@ class Offload:
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """Whom to tell, whom to believe, and who is out."""
-        near = [peer for peer in peers if peer.reachable and peer.public_key and _is_in_reach(peer)]
-        far = sorted((peer.cost, peer.node) for peer in near if peer.far)
-        self._far = [node for _, node in far][:FAR_MAX]
-        self._near = {peer.node: peer.public_key for peer in near if not peer.far or peer.node in self._far}
+        self._reached = [peer for peer in peers if peer.reachable and peer.public_key and _is_in_reach(peer)]
         return self.on_trust(now_ns)
 
     def on_trust(self, now_ns: int) -> list[SubEffect]:
         """Who is signed to be what: whom a rule now leaves out is served, asked and believed no more."""
-        config, near = self._config, self._near
+        config = self._config
+        # Among the far ones first whom a rule lets in: those it leaves out take no place of theirs.
+        far = sorted((self._is_useless(peer.node), peer.cost, peer.node) for peer in self._reached if peer.far)
+        self._far = [node for _, _, node in far][:FAR_MAX]
+        near = {peer.node: peer.public_key for peer in self._reached if not peer.far or peer.node in self._far}
+        self._near = near
         self._refused, self._unasked = self._outside(config.lend_to), self._outside(config.borrow_from)
         self._left_out = {node: at_ns for node, at_ns in self._left_out.items() if node in self._unasked}
         keys = {node: key for node, key in near.items() if node not in self._refused}
@@ -330,12 +334,16 @@ class Offload:
             case messages.Refusal():
                 return borrower.on_refusal(sender, message, now_ns)
 
+    def _is_useless(self, node: NodeId) -> bool:
+        """Whether rules leave a member out of all that this device does."""
+        config, own = self._config, self._certified(self.node)
+        sides = ((config.lends, config.lend_to), (config.borrows, config.borrow_from))
+        return not any(does and not _broken(rule, self._certified(node), own) for does, rule in sides)
+
     def _outside(self, rule: Whom) -> dict[NodeId, str]:
         """Whom of those that can be reached a rule leaves out, and by which of `RULES`."""
-        if rule == EVERYBODY:
-            return {}
         own = self._certified(self.node)
-        found = {node: rule.broken_by(self._certified(node), own) for node in self._near}
+        found = {node: _broken(rule, self._certified(node), own) for node in self._near}
         return {node: name for node, name in found.items() if name}
 
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
@@ -366,6 +374,11 @@ class Offload:
             return []
         self._is_armed = True
         return [SetTimer(_SAY, due_ns)]
+
+
+def _broken(rule: Whom, member: Certified | None, own: Certified | None) -> str:
+    """By which of `RULES` a member is left out; no rule asks for a certificate either."""
+    return "" if rule == EVERYBODY else rule.broken_by(member, own)
 
 
 def _is_in_reach(peer: Peer) -> bool:
