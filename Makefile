@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile attacks ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile attacks ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload bench-learning
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -158,6 +158,9 @@ bench-inference: setup  ## the inference API beside a bare loop of the same runt
 
 bench-offload: setup  ## borrowed inference over an emulated radio: weak borrowers, dying and lying lenders (root, ../shared/lab; ARGS="--only kill"); its API beside Triton, KServe, MLServer, Ray Serve ("--only servers", 2 GB)
 	$(PY) -m tests.bench.bench_offload $(ARGS)
+
+bench-learning: setup setup-extras  ## learning in the swarm with hundreds of clients on Ray, an observer's average beside it (ARGS="--clients 1000 --bad 0.2")
+	$(PY) -m tests.bench.bench_learning $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)
