@@ -68,6 +68,7 @@ def test_a_picture_without_things_and_one_that_the_file_does_not_name() -> None:
         (b"\xff\xfe", "it is no XML"),
         (b"<annotations/>", r"first element is <annotations>; Pascal VOC's is <annotation>"),
         (b"<annotation>" + b"<a>" * 40, "16 deep"),
+        (b"<annotation>" + b"<a/>" * (64 * MAX_BOXES) + b"</annotation>", "128000 elements"),
         (xml(thing("dog", (0, 5, 9, 9))), "begins at pixel 0 and Pascal VOC's first is 1; --first-pixel 0"),
         (xml(thing("dog", (9, 5, 8, 9))), "object 0 has no area"),
         (xml(thing("dog", (1, 2, float("nan"), 4))), "<xmax> of object 0 is 'nan'"),
@@ -86,6 +87,18 @@ def test_a_picture_without_things_and_one_that_the_file_does_not_name() -> None:
 def test_what_cannot_be_meant_is_refused_by_what_it_is(data: bytes, says: str) -> None:
     with pytest.raises(LabelError, match=says):
         read_voc(data, "x")
+
+
+def test_a_list_names_files_with_spaces_and_with_a_classs_own_word_behind_them(tmp_path: Path) -> None:
+    for name in ("roof 3", "roof 3 1", "7"):
+        (tmp_path / f"{name}.xml").write_bytes(xml(filename=""))
+    for text, names in (
+        ("roof 3\n7\n", ["7", "roof 3"]),
+        ("roof 3 -1\r\n7  1\n\n", ["7", "roof 3"]),
+        ("roof 3 1\n", ["roof 3 1"]),
+    ):
+        labelled, _ = read_voc_folder(tmp_path, only=list(voc.listed(text)))
+        assert [one.name for one in labelled] == names
 
 
 def test_a_folder_says_which_file_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ Source:
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,14 @@ from swarmd_models.labelling.forms import Box, LabelError, Labelled
 MAX_FILE_BYTES = 4 << 20
 """Of one picture's file: `forms.MAX_BOXES` objects of 2 KiB, several times what tools write of one."""
 _MAX_DEPTH = 16
+_MAX_ELEMENTS = 64 * forms.MAX_BOXES
+"""Of one file: several times what tools write of an object with its parts and attributes; 4 MiB of empty ones take ten
+seconds to read."""
 _MAX_TEXT = 4096
 """Characters of an element that is read; a picture's name with its folders is the longest."""
+_OF_CLASS = re.compile(r"\s+(-1|0|1)$")
+"""What stands behind each name in a class's own list. All of it counts: where nothing of the class is says as much of a
+detector as where something is."""
 _FLAGS = ("difficult", "truncated", "occluded")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _OBJECT = ("annotation", "object")
@@ -64,11 +71,15 @@ class _Reader:
     _path: list[str] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
     _characters: int = 0
+    _elements: int = 0
     _object: dict[str, str] = field(default_factory=dict)
 
     def begin(self, tag: str, told: dict[str, str]) -> None:
         del told
         self._path.append(tag)
+        self._elements += 1
+        if self._elements > _MAX_ELEMENTS:
+            raise LabelError(f"it has more than {_MAX_ELEMENTS} elements; that is no labelling of a picture")
         if len(self._path) > _MAX_DEPTH:
             raise LabelError(f"elements stand {_MAX_DEPTH} deep in each other; this is no file of Pascal VOC")
         if len(self._path) == 1 and tag != "annotation":
@@ -176,7 +187,8 @@ def read_voc_folder(folder: Path, first_pixel: int = 1, only: Sequence[str] = ()
     Args:
         folder: Its files that end in `.xml`; others, and folders in it, are passed over.
         first_pixel: As in `read_voc`, for all of them.
-        only: Names without `.xml` of those to read; empty: all.
+        only: Names without `.xml` of those to read, each as it stands or with a class's 1, -1 or 0 behind it; empty:
+            all.
 
     Raises:
         LabelError: One of them cannot be used, two are of one picture, there is none, or one of `only` is missing; the
@@ -191,6 +203,7 @@ def read_voc_folder(folder: Path, first_pixel: int = 1, only: Sequence[str] = ()
         raise LabelError(f"{folder} has more than {forms.MAX_PICTURES} files; judge it in parts")
     if only:
         there = {path.stem: path for path in paths}
+        only = [name if name in there else _OF_CLASS.sub("", name) for name in only]
         missing = [name for name in only if name not in there]
         if missing:
             raise LabelError(f"{folder} lacks {len(missing)} of {len(only)} files listed, as {missing[0]!r}.xml")
@@ -207,15 +220,12 @@ def read_voc_folder(folder: Path, first_pixel: int = 1, only: Sequence[str] = ()
 
 
 def listed(text: str) -> Iterator[str]:
-    """Names of a list as `ImageSets/Main` has them: one a line.
+    """Names of a list as `ImageSets/Main` has them: one a line, which may have spaces in it.
 
-    Of a class's own list, where 1, -1 or 0 stands behind each name, all count: where nothing of the class is says as
-    much of a detector as where something is.
-
-    >>> list(listed("000005\\n000007 -1\\n"))
-    ['000005', '000007']
+    >>> list(listed("000005\\nroof 3\\n\\n"))
+    ['000005', 'roof 3']
     """
-    return (words[0] for line in text.splitlines() if (words := line.split()))
+    return (line.strip() for line in text.splitlines() if line.strip())
 
 
 def _read(path: Path, first_pixel: int, counts: Counts) -> Labelled:
