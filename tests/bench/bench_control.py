@@ -16,6 +16,7 @@ one core a seed: `--kept FILE` keeps every seed, and a run that was stopped goes
 """
 
 import argparse
+import hashlib
 import json
 import math
 import sys
@@ -43,6 +44,7 @@ class Seed:
     """What one seed showed and what was said of it."""
 
     model: str
+    """Digest of its name, bundle, thresholds and crops: what else a figure depends on."""
     seed: int
     frames: int
     modules: int = 0
@@ -126,6 +128,15 @@ def told(seeds: Sequence[Seed], point: str) -> dict[str, Any]:
     }
 
 
+def read_kept(path: Path) -> dict[tuple[str, int, int], Seed]:
+    """Seeds of runs that were stopped, by what they are of; the line at which one was stopped is ended and left out."""
+    text = path.read_text()
+    if text and not text.endswith("\n"):
+        path.write_text(text[: text.rfind("\n") + 1])
+        text = path.read_text()
+    return {(one.model, one.seed, one.frames): one for one in map(Seed.read, text.splitlines())}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -139,18 +150,19 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seeds < 10:
         parser.error("--seeds: at least 10, or the interval says nothing")
-    lines = options.kept.read_text().splitlines() if options.kept and options.kept.exists() else []
-    kept = {(one.model, one.seed, one.frames): one for one in map(Seed.read, lines)}
+    kept = read_kept(options.kept) if options.kept and options.kept.exists() else {}
+    crops = hashlib.sha256(Path(options.crops).read_bytes()).hexdigest()
     result: dict[str, Any] = {}
     is_missed = False
     for name in options.models:
         bundle = load_bundle(name)
         points = points_of(bundle, options.rates)
+        of = hashlib.sha256(json.dumps([name, bundle.digest, points, crops]).encode()).hexdigest()
         seeds = []
         for seed in range(1, options.seeds + 1):
-            found = kept.get((name, seed, options.frames))
-            if found is None or set(points) - set(found.false):
-                found = run(bundle, points, FrameSpec(0.0, options.frames, seed, options.crops), name)
+            found = kept.get((of, seed, options.frames))
+            if found is None:
+                found = run(bundle, points, FrameSpec(0.0, options.frames, seed, options.crops), of)
                 if options.kept:
                     with options.kept.open("a") as file:
                         file.write(found.line() + "\n")
