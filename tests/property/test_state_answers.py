@@ -142,3 +142,24 @@ def test_a_newcomer_catches_up_as_soon_as_without_a_bound(sightings, loss):
     with patch.object(Answers, "may_have", lambda self, asker, *args: True), patch.object(Answers, "spend"):
         free = seconds_to_catch_up(5, sightings, loss)
     assert bounded <= free + 1.0
+
+
+def test_who_lost_its_disk_has_its_own_words_back_by_the_trickle():
+    mesh = Mesh(2, seed=4)
+    mesh.run(2)
+    for track in range(150):
+        mesh.see(0, detection(mesh.members[0].local_ns(mesh.now_ns), track, track * 2_000, 0))
+        mesh.run(0.05)
+    mesh.run(10)
+    store = mesh.members[1].replica._holdings.store
+    own = store.size_bytes - store.size_without(mesh.members[0].node)
+    assert mesh.agree()
+    assert own > 30_000
+    mesh.crash(0, lose_disk=True)
+    mesh.run(5)
+    mesh.boot(0)
+    for _ in range(round(10 * (own / ANSWER_BYTES_S + 10))):
+        mesh.run(0.1)
+        if mesh.agree():
+            break
+    assert mesh.agree(), f"{own} B of its own are not back"
