@@ -1,5 +1,6 @@
 """One loaded model: a frame in, detections out. No memory from frame to frame; tracking is `eye.py`'s."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from swarmd_models.bundle import BLIND, Bundle, at_rate
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
 from swarmd_models.errors import ArtefactError, ModelError
+from swarmd_models.fitted_ahead import FittedAhead
 from swarmd_models.golden import check_golden
 from swarmd_models.nms import suppress
 from swarmd_models.preprocess import Mapping, Preprocessor
@@ -30,6 +32,11 @@ def _say_nothing(text: str) -> None:
 
 STAGES = ("preprocess", "infer", "decode", "nms")
 SECOND = "second"
+AHEAD_FROM_NS = 100_000
+"""Nanoseconds of preprocessing from which a frame is fitted ahead: handing it over costs some hundredth of a
+millisecond and the interpreter's lock (docs/performance/eye.md)."""
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""That this process may use."""
 _BLIND = {"text": "a language model", "series": "a model of series", "ensemble": "several models in one"}
 """What a bundle is that no eye can use, by `BLIND`."""
 """The stage that only bundles with a second net have."""
@@ -75,6 +82,10 @@ class Detector:
         """Whether the second stage is asked; set to False to spare its time, and the first stage decides alone."""
         self.stage_ns: dict[str, int] = dict.fromkeys((*STAGES, SECOND) if second else STAGES, 0)
         """Nanoseconds of the last `detect`, by stage."""
+        self.ahead: FittedAhead | None = None
+        """Room for the next frame; None until one was fitted ahead."""
+        self._fill_ns = 0
+        """Of the processor's time, for the newest frame."""
 
     @classmethod
     def open(cls, bundle: Bundle, options: DetectorOptions, announce: Announce = _say_nothing) -> "Detector":
@@ -129,6 +140,16 @@ class Detector:
         """
         return self._detect(image, None)
 
+    def fit_ahead(self, image: Image) -> None:
+        """Preprocess the next frame while this one is inferred, where that pays; for the thread that captures.
+
+        It pays where preprocessing takes `AHEAD_FROM_NS` and a second core can do it; else nothing is done.
+        """
+        if self._fill_ns >= AHEAD_FROM_NS and CORES > 1:
+            if self.ahead is None:
+                self.ahead = FittedAhead(self.bundle.input, self.backend.inputs[0])
+            self._fill_ns = self.ahead.fit(image)
+
     def fitted(self, image: Image) -> Array:
         """A copy of the net's input for one frame, without the batch axis; raises `FrameError`."""
         self._preprocessor.fill(image, self.backend.input_view())
@@ -150,7 +171,7 @@ class Detector:
     def _detect(self, image: Image, outputs: list[Array] | None) -> list[Detection]:
         clock = time.perf_counter_ns
         started = clock()
-        mapping = self._preprocessor.fill(image, self.backend.input_view())
+        mapping = self._fill(image)
         filled = clock()
         if outputs is None:
             self.backend.infer()
@@ -175,6 +196,19 @@ class Detector:
         if self.second is not None:
             stages[SECOND] = clock() - suppressed
         return found
+
+    def _fill(self, image: Image) -> Mapping:
+        """The frame into the input: as it was fitted ahead, or now."""
+        view = self.backend.input_view()
+        fitted = None if self.ahead is None else self.ahead.take(image, self._preprocessor, view)
+        if fitted is not None:
+            self._preprocessor = fitted
+            assert fitted.mapping is not None
+            return fitted.mapping
+        started = time.thread_time_ns()
+        mapping = self._preprocessor.fill(image, view)
+        self._fill_ns = time.thread_time_ns() - started
+        return mapping
 
     def pooled(self) -> Array:
         """Means of the newest frame's first output over places, real values: what the model made of the picture."""

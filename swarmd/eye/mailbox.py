@@ -42,6 +42,11 @@ class Mailbox:
             self._changed.notify_all()
             return frame
 
+    def holds(self, frame: Frame) -> bool:
+        """Whether a frame waits: neither taken nor replaced."""
+        with self._changed:
+            return self._frame is frame
+
     def close(self) -> None:
         """No more frames; the one inside can still be taken."""
         with self._changed:

@@ -1,7 +1,8 @@
 """The eye process: captures, infers, tracks, tells the brain.
 
-Threads: the main one infers; `capture` reads the source into the mailbox; `control` obeys the brain and ends the
-process when the brain's end of the socket closes; `pulse` sends heartbeats, counters and what a moving source reports.
+Threads: the main one infers; `capture` reads the source into the mailbox, and preprocesses what waits there; `control`
+obeys the brain and ends the process when the brain's end of the socket closes; `pulse` sends heartbeats, counters and
+what a moving source reports.
 A hang in native code stops at most one of them, and the heartbeat says for how long.
 """
 
@@ -235,6 +236,8 @@ class EyeProcess:
             self._counters["frames_captured"] += 1
             if not self._mailbox.put(frame):
                 break
+            if self._eye is not None and self._busy_since_ns and self._mailbox.holds(frame):
+                self._eye.detector.fit_ahead(frame.image)
         self._mailbox.close()
 
     def _spoiled(self, error: FrameError) -> None:
