@@ -47,15 +47,15 @@ _LOWEST_SCORE = 0.02
 class ModuleScorer:
     """What a bundle with the project's own head says of one place in a frame, also far below its threshold."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        """Load the bundle; raises `ModelError` when it cannot be used."""
+    def __init__(self, bundle: Bundle, backends: tuple[str, ...] = ("litert",)) -> None:
+        """Load the bundle on the first of these runtimes that can; raises `ModelError` when it cannot be used."""
         if bundle.decoder != "anchor_free" or len(bundle.decode.strides) != 1:
             raise ArtefactError(f"{bundle.name}: crops are scored with an anchor_free head of one stride")
         unknown = sorted(set(bundle.labels) - set(FAULT_LABELS))
         if unknown:
             raise ArtefactError(f"{bundle.name} has labels that are no module faults: {', '.join(unknown)}")
         self.bundle = bundle
-        self._detector = Detector.open(bundle, DetectorOptions())
+        self._detector = Detector.open(bundle, DetectorOptions(backends))
         self._specs = self._detector.backend.outputs
         self._head = find_head(self._specs, bundle.decode.outputs)
         self._width, self._height = bundle.input.width, bundle.input.height

@@ -2,11 +2,15 @@
 
 `python -m swarmd_recipes.alike --model BUNDLE.toml --crops modules_ir_visible.npz [--detections D.geojson --objects
 O.geojson]`
+`python -m swarmd_recipes.alike --model BUNDLE.toml --crops modules_ir_visible.npz --runtimes litert onnx openvino`
 
 Of a module that is healthy, each look gives a logit; what two looks have in common beyond that they are of healthy
 modules is what must not be counted twice. Crops held back are drawn as two drones see them on four days, twice each:
 moments apart (`drone`), by another camera from elsewhere (`drones`), in other light (`day`). A day is drawn, not
 photographed: the crops show each module once.
+
+Two runtimes of one bundle are no two witnesses: what they say of one look is more alike than two looks of one drone
+moments apart. `--runtimes` measures it and writes nothing: the evidence knows a bundle's digest and no runtime.
 
 A fleet that has flown for days knows better: `swarmd detections --geojson` and `swarmd objects --geojson` of those
 days give the looks at what operators have rejected. Only what was told is in them, which makes looks seem less alike
@@ -179,6 +183,36 @@ def looks_at(bundle: Bundle, crops: Crops, judged: npt.NDArray[np.int64], seed: 
     return found
 
 
+def of_runtimes(
+    bundle: Bundle, crops: Crops, judged: npt.NDArray[np.int64], runtimes: Sequence[str], seed: int = SEED
+) -> dict[tuple[str, str], float]:
+    """How alike what two runtimes say of one look is: the same pixels, moments and drone.
+
+    Args:
+        bundle: Of the judge.
+        crops: With their healthy neighbours.
+        judged: Which of them.
+        runtimes: At least two, as `eye.backends` names them; the bundle has a file for each.
+        seed: Of what is drawn.
+
+    Returns:
+        Of each pair, the correlation of the logits, the upper end of its interval of 95 %.
+    """
+    options = SceneOptions(width=bundle.input.width, height=bundle.input.height, pixel_m=nominal_pixel_m(bundle))
+    scorers = {kind: ModuleScorer(bundle, (kind,)) for kind in runtimes}
+    said: dict[str, list[Look]] = {kind: [] for kind in runtimes}
+    for drone, day, staging in (each for at, each in enumerate(stagings(seed)) if at % 2 == 0 and at < 4):
+        for frame in stage_crops(crops, judged, options, seed, staging):
+            for kind, scorer in scorers.items():
+                scores = scorer.scores(frame.image, frame.boxes).max(axis=1)
+                for crop, score in zip(frame.crops, scores, strict=True):
+                    said[kind].append(Look(f"{crop} {drone}", kind, day, _logit(score)))
+    for scorer in scorers.values():
+        scorer.close()
+    pairs = combinations(runtimes, 2)
+    return {(one, other): estimate([*said[one], *said[other]], seed).drones for one, other in pairs}
+
+
 def looks_of_reviews(detections: Sequence[Mapping[str, Any]], objects: Sequence[Mapping[str, Any]]) -> list[Look]:
     """Looks at what operators have rejected.
 
@@ -250,6 +284,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=SEED, help="of what is drawn")
     parser.add_argument("--detections", type=Path, metavar="FILE.geojson", help="of a fleet; with --objects")
     parser.add_argument("--objects", type=Path, metavar="FILE.geojson", help="of the same days, with their reviews")
+    parser.add_argument("--runtimes", nargs="+", metavar="KIND", help="only say how alike these runtimes' answers are")
     options = parser.parse_args(arguments)
     if (options.detections is None) != (options.objects is None):
         parser.error("--detections and --objects belong together")
@@ -257,6 +292,10 @@ def main(arguments: list[str] | None = None) -> int:
         path = resolve(options.model)
         bundle, crops = load_bundle(path), Crops.load(options.crops).with_part_held_back()
         healthy = np.intersect1d(crops.where(NORMAL_LABEL), np.flatnonzero(crops.split == HELD_BACK))
+        if options.runtimes:
+            for pair, one in of_runtimes(bundle, crops, healthy, options.runtimes, options.seed).items():
+                sys.stdout.write(f"{bundle.name}: {' and '.join(pair)}: {one}\n")
+            return 0
         data = hashlib.sha256(options.crops.read_bytes()).hexdigest()
         found = estimate(looks_at(bundle, crops, healthy, options.seed), options.seed, data)
         if options.detections is not None:

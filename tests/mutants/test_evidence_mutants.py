@@ -29,6 +29,16 @@ def every_word_of_an_author_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def each_runtime_is_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the digest named what computed the answer."""
+    models = tiers._models
+    monkeypatch.setattr(
+        tiers,
+        "_models",
+        lambda words, config: models([one._replace(model=one.model + one.origin) for one in words], config),
+    )
+
+
 def all_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean of all words, so that one author's doubt takes away from the others'."""
 
@@ -132,6 +142,7 @@ def the_better_place_says_who_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
 LAWS = (
     (laws.test_ten_looks_are_worth_the_measured_one, looks_are_independent),
     (laws.test_law_one_author_confirms_nothing, every_word_of_an_author_counts),
+    (laws.test_law_a_model_in_several_runtimes_is_one_model, each_runtime_is_a_model),
     (laws.test_law_no_order_shows_and_no_word_takes_away, all_must_agree),
     (laws.test_an_authors_second_word_by_anothers_model_takes_nothing_from_its_first, an_author_has_one_model),
     (laws.test_law_who_says_that_its_looks_are_unlike_others_makes_no_others_so, the_lowest_correlation_counts),

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from swarmd.api import geojson
 from swarmd.api.daemon import NodeInfo
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.errors import ArtefactError
+from swarmd_models.evaluate import ModuleScorer
 from swarmd_models.operating_point import Alike, alike_milli
 from swarmd_models.synthetic.scenes import SceneOptions
 from swarmd_models.synthetic.staging import stage_crops
@@ -124,3 +126,20 @@ def test_drones_see_the_same_neighbours_from_elsewhere() -> None:
             assert (frame.boxes > 0).all()
             assert (frame.boxes[:, 2] < 320).all()
             assert (frame.boxes[:, 3] < 256).all()
+
+
+def test_another_runtime_is_no_other_witness() -> None:
+    """What two runtimes say of one look is more alike than two looks of one drone, and both name one bundle."""
+    pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(6)
+    smooth = cv2.GaussianBlur(rng.normal(0, 1, (60 * 40, 24)), (0, 0), 3.0).reshape(60, 40, 24)
+    images = np.clip(115 + 60 * smooth, 0, 255).astype(np.uint8)
+    crops = Crops(images, ("no-anomaly",), np.zeros(60, np.int64), np.zeros(60, np.uint8))
+    bundle = load_bundle("zoo:tiny-224")
+    assert bundle.curve is not None
+    assert bundle.curve.alike is not None
+    found = alike.of_runtimes(bundle, crops, np.arange(40), ("litert", "onnx"))
+    assert found.keys() == {("litert", "onnx")}
+    assert found["litert", "onnx"] >= bundle.curve.alike.drone
+    digests = {ModuleScorer(bundle, (kind,)).bundle.digest for kind in ("litert", "onnx")}
+    assert digests == {bundle.digest}
