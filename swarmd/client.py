@@ -136,6 +136,7 @@ class Node:
         priority: int = 2,
         deadline_ms: int | None = None,
         borrow: str = "",
+        copies: int = 1,
     ) -> list[Seen]:
         """Have a model look at a picture, with all that the eye does to a frame, tracking apart.
 
@@ -150,13 +151,15 @@ class Node:
             borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure":
                 better models of others where the own one is in doubt (`lending.plan`); "split": others for parts of
                 the model (`lending.split`); "fleet": whoever is idle, for a batch of many requests at once.
+            copies: 2: two other members work on it at once, with `borrow` "yes", "quickest" or "unsure", so that the
+                death of either costs nothing; twice the work.
 
         Raises:
             WorkerError: The API refused, and says why; a `DaemonError`.
         """
         name = model.removesuffix(".detect")
         image = picture[..., None] if picture.ndim == 2 else picture
-        told = self._infer(name, ".detect", image, version, priority, deadline_ms, borrow).outputs
+        told = self._infer(name, ".detect", image, version, priority, deadline_ms, borrow, copies).outputs
         rows = zip(told["labels"], told["scores"], told["boxes"], strict=True)
         return [
             Seen(label=str(label), score=float(score), box=(float(box[0]), float(box[1]), float(box[2]), float(box[3])))
@@ -172,12 +175,13 @@ class Node:
         priority: int = 2,
         deadline_ms: int | None = None,
         borrow: str = "",
+        copies: int = 1,
     ) -> Inferred:
         """Have a model's graph answer a tensor; arguments and errors as of `detect`.
 
         `tensor` has shape and type of the graph's input; the first axis, the number of items, may be left out.
         """  # fmt: skip
-        return self._infer(model, "", tensor, version, priority, deadline_ms, borrow)
+        return self._infer(model, "", tensor, version, priority, deadline_ms, borrow, copies)
 
     def hear(
         self,
@@ -188,13 +192,15 @@ class Node:
         priority: int = 2,
         deadline_ms: int | None = None,
         borrow: str = "",
+        copies: int = 1,
     ) -> list[Heard]:
         """Have a model judge a sound or a log, window by window; arguments and errors as of `detect`.
 
         `samples` has shape (n,) or (n, channels), at the rate that the model's metadata say; 64 windows at most.
         """  # fmt: skip
         rows = samples.astype("float32").reshape(len(samples), -1)
-        told = self._infer(model.removesuffix(".series"), ".series", rows, version, priority, deadline_ms, borrow)
+        name = model.removesuffix(".series")
+        told = self._infer(name, ".series", rows, version, priority, deadline_ms, borrow, copies)
         return heard(told.outputs)
 
     def write(
@@ -221,13 +227,13 @@ class Node:
                 yield row["text_output"]
 
     def _asked(
-        self, model: str, version: str, priority: int, deadline_ms: int | None, borrow: str
+        self, model: str, version: str, priority: int, deadline_ms: int | None, borrow: str, copies: int = 1
     ) -> "tuple[str, str, Wish]":
         """Where the API is, the model's name, and how the request is to be answered."""
         from swarmd.worker import asking
         from swarmd_models.errors import ModelError
 
-        wish = asking.Wish(version, priority, deadline_ms, borrow)
+        wish = asking.Wish(version, priority, deadline_ms, borrow, copies=copies)
         if not isinstance(self._control, Path):
             raise ControlError(f"{self._control} is another device; inference is asked on the device that answers")
         try:
@@ -245,10 +251,11 @@ class Node:
         priority: int,
         deadline_ms: int | None,
         borrow: str,
+        copies: int = 1,
     ) -> Inferred:
         from swarmd.worker import asking
 
-        address, name, wish = self._asked(model, version, priority, deadline_ms, borrow)
+        address, name, wish = self._asked(model, version, priority, deadline_ms, borrow, copies)
         head, outputs = asking.infer(address, name + lane, tensor, wish)
         return Inferred(
             model=str(head["model_name"]),

@@ -326,7 +326,7 @@ class LendingLink:
             grade_min_milli=word.grade_min_milli, keep_ns=word.keep_ms * _MS, lane_key=word.lane_key,
             lane_at=word.lane_at, only=NodeId(bytes.fromhex(word.only)) if word.only else None,
             may_check=word.may_check, but=tuple(NodeId(bytes.fromhex(node)) for node in word.but),
-            priority=word.priority,
+            priority=word.priority, copies=word.copies,
         )  # fmt: skip
         try:
             self._command(NAME, request)

@@ -24,7 +24,16 @@ from urllib.parse import unquote
 from swarmd import __version__
 from swarmd.worker.answers import JSON, able_named, binary, borrowed, json_answer, late, metadata
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
-from swarmd.worker.borrowing import Borrowing, cause_of, may_leave, wants_fleet, wants_plan, wants_quickest, wants_split
+from swarmd.worker.borrowing import (
+    Borrowing,
+    cause_of,
+    judge_copies,
+    may_leave,
+    wants_fleet,
+    wants_plan,
+    wants_quickest,
+    wants_split,
+)
 from swarmd.worker.elsewhere import (
     TIMEOUT_MAX_MS,
     UNITS_MAX,
@@ -295,12 +304,13 @@ class InferenceApi:
         json_bytes = json_length(call)
         question = self.read(call.body, json_bytes, resident, lane)
         self._judge_place(call, question.priority)
+        judge_copies(call, question.copies)
         units = self._units(resident.service.steps(lane, question.inputs))
         left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
         priority = _PRIORITIES[question.priority]
         errand = Errand(
             resident.digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call),
-            priority=priority, cause=cause_of(call),
+            priority=priority, cause=cause_of(call), copies=question.copies,
         )  # fmt: skip
         own = Own(resident, lane, question, units, is_busy)
         if not walks:
@@ -316,6 +326,7 @@ class InferenceApi:
     async def _infer(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
         question = self.read(call.body, json_length(call), resident, lane)
         self._judge_place(call, question.priority)
+        judge_copies(call, question.copies)
         run = resident.service.steps(lane, question.inputs)
         self._units(run)
         timeout_ns = question.timeout_us * 1000 or self._deadline_ms * 1_000_000

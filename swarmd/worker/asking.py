@@ -23,6 +23,8 @@ PRIORITIES = (1, 2, 3)
 BORROWS = ("", "yes", "quickest", "unsure", "split", "fleet")
 """Who may answer: this device; another member too; whoever is soonest; better models where the own one is in doubt;
 others for parts of the model; whoever of the fleet is idle, for a batch."""
+COPIES, COPIED = (1, 2), ("yes", "quickest", "unsure")
+"""Members that may work on a request at once, and with which words of `BORROWS` two may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,18 @@ class Wish:
     """Seconds that a borrowed answer may be kept."""
     cause: str = ""
     """W3C `traceparent` of what asks: what is borrowed is linked to it."""
+    copies: int = 1
+    """2: two members work on it at once, so that the death of either costs nothing."""
 
     def __post_init__(self) -> None:
         """Raises `WorkerError` for what the API does not take."""
         if self.deadline_ms is not None and not 1 <= self.deadline_ms <= DEADLINE_MAX_MS:
             raise WorkerError(f"the deadline is {self.deadline_ms} ms; it must lie within 1 and {DEADLINE_MAX_MS}")
+        if self.copies not in COPIES or (self.copies > 1 and self.borrow not in COPIED):
+            raise WorkerError(
+                f"copies is {self.copies!r}; write 1, or 2 with borrow 'yes', 'quickest' or 'unsure': two other "
+                "members work on the request at once"
+            )
         if self.priority not in PRIORITIES:
             raise WorkerError(f"the priority is {self.priority!r}; write 1 (high), 2 (normal) or 3 (low)")
         if self.borrow not in BORROWS:
@@ -150,6 +159,7 @@ def _infer(
             "binary_data_output": True,
             "priority": wish.priority,
             "timeout": (wish.deadline_ms or 0) * 1000,
+            **({"copies": wish.copies} if wish.copies > 1 else {}),
         },
     }
     head = json.dumps(asked).encode()

@@ -79,6 +79,12 @@ def number_of(call: Call, header: str, most: float) -> float:
     return number
 
 
+def judge_copies(call: Call, copies: int) -> None:
+    """Whether so many devices may work on a request at once; raises `OipError` (400)."""
+    if copies > 1 and (not may_leave(call) or wants_split(call) or wants_fleet(call)):
+        raise OipError(400, "copies = 2 has two other devices at work: Swarmd-Borrow: yes, quickest or unsure")
+
+
 class NobodyError(OipError):
     """No device has answered."""
 
@@ -116,6 +122,7 @@ class Borrowing:
         but: Sequence[str] = (),
         priority: int = NORMAL,
         cause: str = "",
+        copies: int = 1,
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
@@ -135,6 +142,7 @@ class Borrowing:
             but: Nodes that are not to answer.
             priority: Among what its lender does for others: 1 high, 2 normal, 3 low.
             cause: `traceparent` of what the program was doing.
+            copies: Lenders that work on it from the start.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -158,6 +166,7 @@ class Borrowing:
                     but,
                     priority,
                     cause,
+                    copies,
                 )
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
@@ -180,6 +189,7 @@ class Borrowing:
             but,
             priority,
             cause,
+            copies,
         )
 
     async def _ask(
@@ -198,6 +208,7 @@ class Borrowing:
         but: Sequence[str],
         priority: int,
         cause: str,
+        copies: int,
     ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
@@ -207,7 +218,7 @@ class Borrowing:
         laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, place.token_at)
         word = words.Borrow(
             number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
-            may_check, list(but), priority, cause,
+            may_check, list(but), priority, cause, copies,
         )  # fmt: skip
         self._say(word)
         try:

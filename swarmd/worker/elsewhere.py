@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from swarmd.worker.batcher import NORMAL, Batcher
-from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, cause_of, number_of
+from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, cause_of, judge_copies, number_of
 from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Call
 from swarmd.worker.leaving import FRAMES
@@ -127,6 +127,8 @@ class Errand:
     """Among what its lender does for others."""
     cause: str = ""
     """`traceparent` of what the program was doing."""
+    copies: int = 1
+    """Lenders that work on it from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ def errand_of(
     if what == METADATA:
         return Errand(digest, METADATA, lane, None, call.body, 1, default_ms, able)
     json_bytes = json_length(call)
-    units, timeout_us, priority = peek(call.body, json_bytes)
+    units, timeout_us, priority, copies = peek(call.body, json_bytes)
+    judge_copies(call, copies)
     units = 1 if lane in (DETECT, SERIES) else units
     if units > UNITS_MAX:
         raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
@@ -180,6 +183,7 @@ def errand_of(
         keep_ms,
         priority=priority or NORMAL,
         cause=cause_of(call),
+        copies=copies,
     )
 
 
@@ -375,7 +379,7 @@ class Elsewhere:
             borrowed = await self._borrowing.ask(
                 question.digest, data, question.units, left_ms, local_ns, wait_ns, place,
                 question.able, question.keep_ms, question.is_patient, question.only,
-                bool(question.only) and own is not None, but, question.priority, question.cause,
+                bool(question.only) and own is not None, but, question.priority, question.cause, question.copies,
             )  # fmt: skip
             if standing is not None:
                 self._keeps.end(standing, time.monotonic_ns())

@@ -34,6 +34,8 @@ MAX_AXES = 8
 MAX_SIDE_ITEMS = 1 << 31
 """Along an axis of any size: no body holds as many."""
 MAX_ID_CHARS = 256
+COPIES_MAX = 2
+"""Devices that may work on one request at once: one death is survived, and the work doubles and no more."""
 JSON_LENGTH = "Inference-Header-Content-Length"
 DATATYPES = {
     "BOOL": np.dtype(np.bool_), "UINT8": np.dtype(np.uint8), "UINT16": np.dtype("<u2"), "UINT32": np.dtype("<u4"),
@@ -89,6 +91,8 @@ class Question:
     """0: not said."""
     timeout_us: int
     """0: not said."""
+    copies: int = 1
+    """Devices that are to work on it at once, where others answer."""
 
 
 _REQUESTS = msgspec.json.Decoder(_Request)
@@ -129,11 +133,12 @@ def read_question(
         wanted or tuple(Wanted(port.name, all_binary, all_coded) for port in outputs),
         _whole(request.parameters, "priority", 3),
         _whole(request.parameters, "timeout", 1 << 40),
+        _whole(request.parameters, "copies", COPIES_MAX) or 1,
     )
 
 
-def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int, int]:
-    """Items (1 where nothing says otherwise), timeout in microseconds and priority (0: not said) of a request.
+def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int, int, int]:
+    """Items (1 where nothing says otherwise), timeout in microseconds and priority (0: not said), copies of a request.
 
     For a model that is not here, whose inputs nobody here knows.
 
@@ -149,7 +154,8 @@ def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int, int
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
     shape = request.inputs[0].shape if request.inputs else ()
     timeout_us, priority = _whole(request.parameters, "timeout", 1 << 40), _whole(request.parameters, "priority", 3)
-    return max(1, shape[0] if shape else 1), timeout_us, priority
+    copies = _whole(request.parameters, "copies", COPIES_MAX) or 1
+    return max(1, shape[0] if shape else 1), timeout_us, priority, copies
 
 
 def _decoded(text: memoryview) -> _Request:

@@ -33,7 +33,7 @@ import numpy as np
 
 from swarmd.worker.answers import JSON, LENDER_HEADER, PARTS_HEADER, binary, json_answer, late
 from swarmd.worker.batcher import LOW, Batcher
-from swarmd.worker.borrowing import NobodyError
+from swarmd.worker.borrowing import NobodyError, judge_copies
 from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Far, Found, Own, json_length
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.leaving import FEATURES, FRAMES
@@ -205,9 +205,8 @@ class Splitting:
         split = self._find(name.removesuffix(SUFFIX), version)
         is_picture = name.endswith(SUFFIX)
         whole = self._whole(split, DETECT) if is_picture else None
-        inputs, outputs = split.ports[0], split.ports[-1]
-        if whole is not None:
-            inputs, outputs = whole.service.inputs(DETECT), whole.service.outputs(DETECT)
+        inputs = split.ports[0] if whole is None else whole.service.inputs(DETECT)
+        outputs = split.ports[-1] if whole is None else whole.service.outputs(DETECT)
         match call.method, rest:
             case "GET" | "HEAD", []:
                 row = {"name": name, "versions": [split.digest], "platform": "swarmd_split"}
@@ -219,6 +218,7 @@ class Splitting:
             case _:
                 raise OipError(405, "GET a model's metadata, or POST `infer`, where it runs in parts")
         question = read_question(call.body, json_length(call), inputs, outputs)
+        judge_copies(call, question.copies)
         left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
         began_ns = time.monotonic_ns()
         walker = _Walker(self, split, began_ns + left_ms * 1_000_000, priorities[question.priority])

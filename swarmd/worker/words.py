@@ -221,6 +221,8 @@ class Borrow(_Word, frozen=True):
     """Among what its lender does for others: 1 high, 2 normal, 3 low."""
     cause: str = ""
     """W3C `traceparent` of what the program was doing; "": it did not say."""
+    copies: int = 1
+    """Lenders that work on it from the start."""
 
 
 class Abandon(_Word, frozen=True):
