@@ -35,8 +35,9 @@ from swarmd_protocols.past.giving import GivingConfig
 from swarmd_protocols.past.past import PastConfig, PastProtocol
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.lives import life_number
 from swarmd_protocols.state.positions import Positions, PositionsConfig
-from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.thumbs.requests import JOURNAL as THUMBS_JOURNAL

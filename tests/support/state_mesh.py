@@ -13,8 +13,9 @@ from swarmd_protocols.effects import CancelTimer, Order, Persist, SetTimer, Stat
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import NodeSigner
+from swarmd_protocols.state.lives import life_number
 from swarmd_protocols.state.observations import LocalDetection, Observed
-from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import (

@@ -40,6 +40,7 @@ from swarmd_protocols.state.crdt.records import (
 )
 from swarmd_protocols.state.crdt.reviews import open_review
 from swarmd_protocols.state.holdings import Holdings
+from swarmd_protocols.state.lives import life_above
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_protocols.state.projection import Doubted, Reading
 from swarmd_protocols.subprotocol import SubEffect
@@ -123,7 +124,7 @@ class Author:
         written = self.log.written if batch.stream is Stream.FACTS else self._records_n.get(batch.stream, 0)
         if batch.dot <= (self.incarnation, written):
             return []
-        self.incarnation = batch.dot[0] + 1
+        self.incarnation = life_above(batch.dot[0], self.incarnation)
         self.log.restart(self.incarnation)
         self._records_n.clear()
         return [

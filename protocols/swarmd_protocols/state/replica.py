@@ -42,6 +42,7 @@ from swarmd_protocols.state.crdt.messages import (
 from swarmd_protocols.state.heirs import Heirs
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
+from swarmd_protocols.state.lives import life_above
 from swarmd_protocols.state.observations import (
     CellDone,
     CellProgress,
@@ -87,12 +88,6 @@ _RESTORE_UNITS = 2_000_000
 """Decisions made before the node starts, about two seconds of work; what a flood left beyond is decided in slices."""
 _SUMMARY_BYTES = 16
 """Of the digest that goes round with membership's probes."""
-_INCARNATION_MAX = (1 << 48) - 2
-"""One below what the wire takes, so that the next life still has a number."""
-_DRAWN_BITS = 16
-"""Of a life's number, drawn: one pair of lives in 65,536 that begin in one second of a lost journal would meet."""
-_START_MAX_S = 3 << 30
-"""Unix seconds, in the year 2072: a clock beyond that must not use up the numbers of the lives that follow."""
 
 
 class Replica:
@@ -119,7 +114,7 @@ class Replica:
             config: Bounds and periods.
             rng: Source of every random choice.
             restored: Journal records whose keys start with b"state/"; may be empty, torn or corrupt.
-            life: What `life_number` gave for this start; where the journal knows a higher one, the next above that.
+            life: What `life_number` gave for this start; where the journal knows a higher one, `life_above` that.
             wall_offset_ns: Wall clock (UTC since 1970) minus monotonic clock; 0 where there is no wall clock.
             public_key: This node's own: its own log is its own state, whether or not its certificate holds just now.
         """
@@ -464,24 +459,10 @@ class Replica:
         effects.append(SetTimer(key, at_ns))
 
 
-def life_number(unix_s: int, rng: random.Random) -> int:
-    """A number for a life that begins, which no other life has, whatever became of the journal.
-
-    The low bits are drawn: who lost its journal may begin two lives in one second, and a device without a clock of its
-    own begins every life in the same one. A number below that of an earlier life does no harm, an equal one does: two
-    batches under one dot convict their author.
-
-    Args:
-        unix_s: Unix seconds at the start, so that numbers mostly grow.
-        rng: Source of the drawn bits.
-    """
-    return min(max(unix_s, 0), _START_MAX_S) << _DRAWN_BITS | rng.getrandbits(_DRAWN_BITS)
-
-
 def _first_incarnation(restored: Mapping[bytes, bytes], life: int) -> int:
     stored = restored.get(INCARNATION_KEY, b"")
     last = int.from_bytes(stored, "big") if len(stored) == 6 else -1
     for key in restored:
         if key.startswith(OWN_PREFIXES):
             last = max(last, int.from_bytes(key[8:14], "big"))
-    return min(max(last + 1, life, 1), _INCARNATION_MAX)
+    return life_above(last, life)

@@ -10,7 +10,8 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.crdt.batch import NodeSigner
-from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
+from swarmd_protocols.state.lives import life_number
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import Identity, open_trust
