@@ -15,6 +15,7 @@ from tests.support.mutants import assert_found
 
 def _urgent_work_always_goes_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turns, "PATIENCE_NS", {1: 0, 2: 1 << 60, 3: 1 << 61})
+    patch.setattr(turns, "NORMAL", 1)  # Beyond its share, too.
 
 
 def _nobody_has_a_share(patch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,10 @@ def _nobody_has_a_share(patch: pytest.MonkeyPatch) -> None:
         return Turn(now_ns + PATIENCE_NS[priority], True)
 
     patch.setattr(Turns, "take", take)
+
+
+def _what_was_used_is_never_forgiven(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(turns, "AHEAD_MAX_NS", 1 << 60)
 
 
 def _first_come_first_served(patch: pytest.MonkeyPatch) -> None:
@@ -65,6 +70,7 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     ),
     (_nobody_has_a_share, lambda: laws.test_a_request_waits_no_longer_than_its_patience_and_what_was_there(1)),
     (_nobody_has_a_share, laws.test_who_calls_everything_urgent_has_no_more_than_its_share),
+    (_what_was_used_is_never_forgiven, laws.test_who_used_what_nobody_wanted_is_not_last_when_others_come),
     (_first_come_first_served, laws.test_among_those_in_their_share_the_urgent_goes_first),
     (_promises_are_broken, laws.test_what_was_promised_is_kept),
     (_a_turn_may_lie_before_the_arrival, laws.test_what_comes_after_a_turn_does_not_pass_it),

@@ -12,7 +12,7 @@ from swarmd.worker.batcher import LENT, NORMAL, Batcher, BatcherConfig, Request,
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.lending import LendingConfig
-from swarmd_protocols.offload.turns import HIGH, LOW, PATIENCE_NS, Turns, Waiting, breaks_promise
+from swarmd_protocols.offload.turns import AHEAD_MAX_NS, HIGH, LOW, PATIENCE_NS, Turns, Waiting, breaks_promise
 from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
 
 UNIT_NS = 20 * MS
@@ -96,6 +96,25 @@ def test_what_comes_after_a_turn_does_not_pass_it(seed: int, crowd: int) -> None
         assert one.turn_ns >= one.at_ns
         passed = [other for other in lender.done if one.turn_ns < other.at_ns and other.begun_ns < one.begun_ns]
         assert not passed
+
+
+def test_who_used_what_nobody_wanted_is_not_last_when_others_come() -> None:
+    """Jobs of three others stand there for a minute and run nothing, so that a share looks small; then one floods."""
+    lender = Processor({})
+    idle = [Taken(borrower, LOW, 1, FAR_NS) for borrower in (1, 2, 3)]
+    for _ in range(2_400):
+        lender.waiting += idle
+        mine = lender.take(0, NORMAL)
+        lender.waiting = [mine]
+        lender.step()
+        lender.now_ns += 5 * MS
+    lender.crowd = {4: HIGH}
+    for _ in range(20):
+        mine = lender.take(0, NORMAL)
+        for _ in range(200):
+            if mine.begun_ns < 0:
+                lender.step()
+        assert 0 < mine.begun_ns <= mine.at_ns + AHEAD_MAX_NS + PATIENCE_NS[NORMAL] + 4 * UNIT_NS
 
 
 def test_among_those_in_their_share_the_urgent_goes_first() -> None:

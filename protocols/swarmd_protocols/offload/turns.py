@@ -8,7 +8,8 @@ next. A turn is the moment at which its borrower's share reaches it, and later t
 - *Ageing*: no turn lies before the arrival, so what arrives after a request's turn never passes it. A normal request is
   passed for 200 ms at most, one of low priority for 800 ms, whatever is called urgent meanwhile.
 - *Shares*: a borrower's work moves its own turns on by as much as it takes, times those who share the lender at that
-  moment. Who asks for more than its share is thereby late by itself, and passes nobody who keeps to theirs.
+  moment, 800 ms at most. Who asks for more than its share is thereby late by itself, passes nobody who keeps to
+  theirs, and is not urgent beyond it.
 - *Promises*: a request that would make one late that was taken before it passes nobody.
 
 Source:
@@ -27,6 +28,11 @@ PRIORITIES = {HIGH: "high", NORMAL: "normal", LOW: "low"}
 PATIENCE_NS = {HIGH: 0, NORMAL: 200_000_000, LOW: 800_000_000}
 """How long others' more urgent work may pass a request: of a second, the deadline that programs have by default, a
 fifth, and nearly all of it."""
+
+
+AHEAD_MAX_NS = 800_000_000
+"""How far ahead of the clock a borrower's share may be used up, as far as low priority goes: who used a device that
+nobody else wanted, or shared it with jobs that only stood there, is not last for minutes when others come."""
 
 
 class Waiting(NamedTuple):
@@ -69,8 +75,9 @@ class Turns:
         """
         self._used_ns = {node: used_ns for node, used_ns in self._used_ns.items() if used_ns > now_ns}
         start_ns = max(now_ns, self._used_ns.get(borrower, 0))
-        self._used_ns[borrower] = start_ns + time_ns * sharing
-        at_ns = start_ns + PATIENCE_NS[priority]
+        self._used_ns[borrower] = min(start_ns + time_ns * sharing, now_ns + AHEAD_MAX_NS)
+        # Beyond its share nobody is urgent: else who is, and as far ahead as can be, would pass who is not.
+        at_ns = start_ns + PATIENCE_NS[priority if start_ns == now_ns else max(priority, NORMAL)]
         if breaks_promise(at_ns, time_ns, waiting, now_ns):
             at_ns = max(one.turn_ns for one in waiting) + 1
         return Turn(at_ns, start_ns == now_ns)
