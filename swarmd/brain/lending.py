@@ -215,7 +215,11 @@ class LendingLink:
                 self._command(
                     NAME,
                     requests.Stock(
-                        tuple(held), word.queue_ns, self._battery_milli(), charge_ppb_s(word.watts, self._battery_j())
+                        tuple(held),
+                        word.queue_ns,
+                        self._battery_milli(),
+                        charge_ppb_s(word.watts, self._battery_j()),
+                        tuple(map(bytes.fromhex, word.asks)),
                     ),
                 )
                 self._tell_lenders()

@@ -218,6 +218,10 @@ class InferenceApi:
         times = {one: self.batcher.unit_ns(one) for one in self.residency.digests()}
         return times, self.batcher.own_ns, self.residency.abilities()
 
+    def asks(self) -> list[str]:
+        """Digests of bundles that plans here may ask others for."""
+        return [] if self.cascading is None else self.cascading.asks()
+
     async def lend(self, word: Lend) -> bytes:
         """Answer another device's request, behind all of this one's own; raises `OipError`."""
         return await self._for_others.lend(word)

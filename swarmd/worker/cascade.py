@@ -245,6 +245,10 @@ class Cascading:
         headers = [(PARTS_HEADER, ",".join(parts)), *([(LENDER_HEADER, ",".join(lenders))] if lenders else [])]
         return Answer(200, pieces, (*((JSON,) if json_bytes is None else binary(json_bytes)), *headers))
 
+    def asks(self) -> list[str]:
+        """Digests of all bundles that its plans may ask others for."""
+        return sorted({step.digest.hex() for one in self._plans.values() for step in one.plan.steps})
+
     async def look(self, own: Own, errand: Errand, priority: int) -> tuple[dict[str, Array], list[str], list[str]]:
         """What is known of a picture at last, the bundles that have said so, and the devices that were asked.
 

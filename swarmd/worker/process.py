@@ -189,7 +189,7 @@ class WorkerProcess:
             gauges = self._api.gauges() | {"connections": float(self._server.connections)}
             watts = self._energy.watts() or 0.0
             busy_ms = self._runner.busy_ns // 1_000_000
-            self._say(Pulse(busy_ms, counters, gauges, *self._api.stock(), watts, self._energy.told))
+            self._say(Pulse(busy_ms, counters, gauges, *self._api.stock(), watts, self._energy.told, self._api.asks()))
             for _ in range(LOOKS):
                 self._energy.sample(time.monotonic_ns(), self._api.run_ns, self._runner.busy_ns > 0)
                 await asyncio.sleep(PULSE_S / LOOKS)

@@ -185,6 +185,8 @@ class Pulse(_Word, frozen=True):
     """What inference adds to the device's power while it runs; 0: that is not known, or not yet."""
     meter: str = ""
     """What measures it, or why nothing does."""
+    asks: list[str] = []
+    """Digests of bundles that programs are about to ask others for."""
 
 
 class Borrow(_Word, frozen=True):

@@ -262,18 +262,18 @@ def test_a_silent_lender_that_a_hedge_makes_good_is_left() -> None:
     asked = 0
     for number in range(1, 37):
         now_ns = number * 250 * MS
-        for lender, unit_ns in ((LENDERS[0], 1), (LENDERS[1], 10 * MS), (LENDERS[2], 10 * MS)):
+        for lender, unit_ns in ((LENDERS[0], 1), (LENDERS[1], 30 * MS), (LENDERS[2], 30 * MS)):
             one.handle(OfferHeard(Offer(lender, (Offered(DIGESTS[0], unit_ns, 0),), 1_000, now_ns)), now_ns)
         effects = one.handle(Asked(Need(number, DIGESTS[0], 1, 10, now_ns + 400 * MS)), now_ns)
         first = next(effect for effect in effects if isinstance(effect, Attempt))
         begun_ns = now_ns
         if first.lender == LENDERS[0]:
-            asked, begun_ns = asked + 1, now_ns + 20 * MS
+            asked, begun_ns = asked + 1, now_ns + 25 * MS
             effects = one.handle(TimerFired(number, "hedge"), begun_ns)
             first = next(effect for effect in effects if isinstance(effect, Attempt))
-        one.handle(Answered(number, first.attempt), begun_ns + 10 * MS)
+        one.handle(Answered(number, first.attempt), begun_ns + 32 * MS)
     assert one.counts["borrowed"] == 36
-    assert asked <= 4, "who never answers looks as quick as it says"
+    assert 1 <= asked <= 4, "who never answers looks as quick as it says"
 
 
 @given(st.data())

@@ -55,12 +55,17 @@ def test_asking_pays_beside_naive_rules_and_oracles() -> None:
     assert figures["bytes_of_always"] <= 0.35
     assert figures["bytes_of_hindsight"] <= 1.25
     assert figures["kept_ratio"] >= 0.90
+    # With two of eight lenders killed: no camera's first request waits for a ticket, or goes to the server far away.
+    # Of 300 answers the p99 is the third slowest; larger fleets keep to 1.5 (docs/performance/offload.md).
+    assert figures["p99_ratio"] <= 2.0
+    assert figures["mean_ratio"] <= 1.15
     scenario = load_scenario("offload-traffic-200", SMALL)
     assert is_worth_comparing(scenario)
     rows: Any = compared(scenario, 2, figures)
     assert set(rows) == {"ours", *NAIVE, "oracle"}
     assert rows["local"]["accuracy"] < rows["if"]["accuracy"] < rows["ours"]["accuracy"]
-    assert rows["always"]["in_time_share"] < 0.999 <= rows["ours"]["in_time_share"]
+    # Who always asks has nothing to say where no answer comes; how often that is, the placing of requests decides.
+    assert rows["always"]["in_time_share"] < rows["ours"]["in_time_share"] >= 0.999
     assert rows["ours"]["bytes"] < 0.5 * rows["always"]["bytes"]
     assert rows["local"]["borrowed"] == 0
 
@@ -199,10 +204,12 @@ def _cabinets_are_slow(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(KINDS, "gateway", replace(KINDS["gateway"], units=units))
 
 
+LOSSY: dict[str, Any] = {"radio.loss": 0.05}
+"""So that some answers never come."""
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, str, dict[str, Any]]] = [
     (_the_newest_is_asked, "offload.mixed", "offload-release", {}),
-    (_waits_too_long, "offload.worse", "offload-traffic-200", {}),
-    (_waits_too_long, "offload.late", "offload-traffic-200", {}),
+    (_waits_too_long, "offload.worse", "offload-traffic-200", LOSSY),
+    (_waits_too_long, "offload.late", "offload-traffic-200", LOSSY),
     (_others_are_believed_upside_down, "offload.worse", "offload-traffic-200", {}),
     (_loads_too_late, "offload.service", "offload-release", {}),
     (_old_answers_are_given, "offload.stale", "offload-traffic-200", {"offload.keep_s": 0.2}),

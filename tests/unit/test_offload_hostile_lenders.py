@@ -76,7 +76,7 @@ def test_who_has_been_a_lender_once_fills_no_table() -> None:
         borrower._on_offer(Offer(node, (Offered(DIGEST, 0, 0),), 1 << 18, swarm.now_ns), swarm.now_ns)
         borrower._on_asked(Need(number, DIGEST, 1, 5, swarm.now_ns + 500 * MS), swarm.now_ns)
         borrower._on_offer(Offer(node, (), 0, swarm.now_ns, is_reachable=False), swarm.now_ns)
-    assert len(borrower._times) <= borrower._config.reputation.lenders_max
+    assert len(borrower.times) <= borrower._config.reputation.lenders_max
 
 
 def test_tickets_that_are_good_for_nothing_start_no_endless_exchange() -> None:

@@ -11,7 +11,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from random import Random
 
@@ -21,6 +21,7 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import dispatcher as dispatching
 from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.ahead import LEFT_NS, Ahead
 from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept
 from swarmd_protocols.offload.dispatcher import (
     Answered,
@@ -102,6 +103,7 @@ class Borrower:
         self._offers: dict[NodeId, Offer] = {}
         self._tickets: dict[tuple[NodeId, bytes], HeldTicket] = {}
         self._asking: dict[tuple[NodeId, bytes], Asking] = {}
+        self._ahead = Ahead(rng, rule)
         self._open: dict[int, Open] = {}
         self._jobs: dict[int, tuple[int, int]] = {}
         """Jobs of this device: request and attempt."""
@@ -140,12 +142,27 @@ class Borrower:
             settle = requests.Settle(ask.number, kept.data, kept.lender, ask.digest, False, is_kept=True)
             return [Order(NAME, settle)]
         self._open[ask.number] = one
+        if ask.may_leave and not ask.ability:
+            self._ahead.want(ask.digest, now_ns)
         need = Need(
             ask.number, ask.digest, ask.units, size_of(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns, ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
             ask.not_asked(self._far), self._purse.rule,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
+
+    def on_pulse(self, asks: Sequence[bytes], now_ns: int) -> list[SubEffect]:
+        """Once a second: tickets of what programs are about to ask for, `asks` and what they have asked for of late."""
+        for digest in asks:
+            self._ahead.want(digest, now_ns)
+        effects: list[SubEffect] = []
+        for where in self._ahead.lenders(self.offers(now_ns), self._dispatcher.times, self._has_ticket, now_ns):
+            held, asking = self._tickets.get(where), self._asking.get(where)
+            if held is not None and self._has_ticket(*where, now_ns):
+                effects += self._renew(held, where, now_ns)
+            elif asking is None or now_ns - asking.at_ns >= (LEFT_NS if asking.is_denied else _AGAIN_NS):
+                effects += _ask_ticket(self._asking, where, _waiting(asking, self._open), now_ns)
+        return effects
 
     def on_ran(self, job: int, data: bytes | None, now_ns: int) -> list[SubEffect]:
         """The own model has run."""
@@ -240,6 +257,7 @@ class Borrower:
             # Empty or over before it is used: asked for anew at once, the next one would be no better.
             return self.on_deny(sender, Deny(ticket.digest, messages.REASONS.index("expired")), now_ns)
         asking = self._asking.pop((sender, ticket.digest))
+        self._dispatcher.times_of(sender).met(now_ns - asking.at_ns)
         self._tickets.pop((sender, ticket.digest), None)
         self._tickets[sender, ticket.digest] = HeldTicket.new(ticket)
         while len(self._tickets) > _TICKETS_MAX:
@@ -362,8 +380,7 @@ class Borrower:
                 return self._fail(ask.number, attempt, lender, now_ns)
             asking.waiting.append((ask.number, attempt))
             return []
-        waiting = [] if asking is None else [pair for pair in asking.waiting if pair[0] in self._open]
-        return self._ask_ticket(where, [*waiting, (ask.number, attempt)], now_ns)
+        return _ask_ticket(self._asking, where, [*_waiting(asking, self._open), (ask.number, attempt)], now_ns)
 
     def _note_check(self, lender: NodeId, is_right: bool, now_ns: int) -> list[SubEffect]:
         was_ejected = self.is_ejected(lender, now_ns)
@@ -387,15 +404,7 @@ class Borrower:
         asking = self._asking.get(where)
         if not (is_low or is_old) or (asking is not None and now_ns - asking.at_ns < _AGAIN_NS):
             return []
-        return self._ask_ticket(where, [], now_ns)
-
-    def _ask_ticket(self, where: tuple[NodeId, bytes], waiting: list[tuple[int, int]], now_ns: int) -> list[SubEffect]:
-        self._asking.pop(where, None)
-        self._asking[where] = Asking(now_ns, waiting)
-        while len(self._asking) > _TICKETS_MAX:
-            del self._asking[next(iter(self._asking))]
-        lender, digest = where
-        return [Send(lender, messages.encode_message(Ask(digest)), True, Priority.SYNC)]
+        return _ask_ticket(self._asking, where, [], now_ns)
 
     def _fail(self, number: int, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
         one = self._open.get(number)
@@ -448,3 +457,19 @@ class Borrower:
 
 def _timer(number: int, what: str) -> TimerKey:
     return (NAME, "ask", number, what)
+
+
+def _waiting(asking: Asking | None, requests_open: Mapping[int, Open]) -> list[tuple[int, int]]:
+    """Requests that a question still stands for."""
+    return [] if asking is None else [pair for pair in asking.waiting if pair[0] in requests_open]
+
+
+def _ask_ticket(
+    table: dict[tuple[NodeId, bytes], Asking], where: tuple[NodeId, bytes], waiting: list[tuple[int, int]], now_ns: int
+) -> list[SubEffect]:
+    table.pop(where, None)
+    table[where] = Asking(now_ns, waiting)
+    while len(table) > _TICKETS_MAX:
+        del table[next(iter(table))]
+    lender, digest = where
+    return [Send(lender, messages.encode_message(Ask(digest)), True, Priority.SYNC)]

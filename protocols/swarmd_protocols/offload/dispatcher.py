@@ -217,7 +217,7 @@ class Dispatcher:
         self._rng = rng
         self._open: dict[int, _Open] = {}
         self._offers: dict[NodeId, Offer] = {}
-        self._times: dict[NodeId, Times] = {}
+        self.times: dict[NodeId, Times] = {}
         """Kept when an offer is withdrawn: else whoever answers nobody would withdraw and be as good as new. The one
         that was asked longest ago first."""
         self._doubts: dict[NodeId, tuple[int, bool]] = {}
@@ -430,7 +430,7 @@ class Dispatcher:
         """A timer for when a lender is slower than it ever is, if there is still time then."""
         lender = one.tried[-1]
         assert lender is not None
-        hedge_ns = now_ns + ways * round(self._times_of(lender).p95_ns(stated, now_ns))
+        hedge_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns))
         return [SetTimer(one.need.number, _HEDGE, hedge_ns)] if hedge_ns < one.need.deadline_ns else []
 
     def _choose(self, one: _Open, now_ns: int, again: NodeId | None = None) -> tuple[Offer, float] | None:
@@ -443,11 +443,11 @@ class Dispatcher:
         doubted = [
             node for node, (at_ns, is_silent) in self._doubts.items() if is_silent and now_ns - at_ns < _DOUBT_NS
         ]
-        found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad, *doubted], now_ns)
+        found = feasible(one.need, self._offers.values(), self.times, [*asked, *bad, *doubted], now_ns)
         if not found and doubted:
-            found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
+            found = feasible(one.need, self._offers.values(), self.times, [*asked, *bad], now_ns)
         return choose(
-            one.need, found, self._times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
+            one.need, found, self.times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
         )
 
     def _believe(self, lender: NodeId) -> None:
@@ -464,7 +464,7 @@ class Dispatcher:
         lender = one.tried[attempt]
         if lender is not None:
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
-            self._times_of(lender).note(took_ns, now_ns, is_answer=is_answer)
+            self.times_of(lender).note(took_ns, now_ns, is_answer=is_answer)
 
     def _outrun(self, one: _Open, attempt: int, now_ns: int) -> None:
         """Another has answered first: this one takes at least as long as it has taken, which may be more than it did.
@@ -475,14 +475,15 @@ class Dispatcher:
         offer = None if lender is None else self._offers.get(lender)
         if lender is None or offer is None or offer.of(one.need) is None:
             return
-        took_ns, times = now_ns - one.begun_ns[attempt], self._times_of(lender)
+        took_ns, times = now_ns - one.begun_ns[attempt], self.times_of(lender)
         if took_ns > times.mean_ns(stated_ns(offer, one.need), now_ns):
             times.note(took_ns, now_ns, is_answer=False)
 
-    def _times_of(self, lender: NodeId) -> Times:
-        times = self._times[lender] = self._times.pop(lender, Times())
-        while len(self._times) > self._config.reputation.lenders_max:
-            del self._times[next(iter(self._times))]
+    def times_of(self, lender: NodeId) -> Times:
+        """What is known of one."""
+        times = self.times[lender] = self.times.pop(lender, Times())
+        while len(self.times) > self._config.reputation.lenders_max:
+            del self.times[next(iter(self.times))]
         return times
 
     def _is_worth_a_check(self, lender: NodeId) -> bool:

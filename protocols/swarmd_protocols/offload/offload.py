@@ -214,7 +214,8 @@ class Offload:
         match request:
             case requests.Stock():
                 self._lender.on_stock(request)
-                return self._say_when_due(now_ns)
+                ahead = self._borrower.on_pulse(request.asks, now_ns) if self._config.borrows else []
+                return ahead + self._say_when_due(now_ns)
             case requests.Borrow():
                 return self._on_borrow(request, now_ns)
             case requests.Ran(job, data):

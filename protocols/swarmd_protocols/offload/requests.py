@@ -43,6 +43,8 @@ class Stock(msgspec.Struct, frozen=True):
     """None: it has none, or does not know."""
     charge_ppb_s: int = 0
     """What a second of inference takes of the charge, billionths; 0: nothing, or nobody knows."""
+    asks: tuple[bytes, ...] = ()
+    """Bundles that its programs will ask others for: tickets of theirs are had before anybody waits for one."""
 
 
 class Borrow(msgspec.Struct, frozen=True):

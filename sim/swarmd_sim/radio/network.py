@@ -127,6 +127,8 @@ class Network:
         self.counters = NetworkCounters()
         self.sent_bytes: list[int] = []
         self.sent_packets: list[int] = []
+        self.away_ns: dict[int, int] = {}
+        """By host: how much longer each of its frames takes, beside the air's time; a server far away."""
         self.captured: deque[tuple[int, int, bytes]] | None = None
         """(source, destination, frame) of late, when a hostile node listens."""
 
@@ -173,10 +175,15 @@ class Network:
         if verdict.lost:
             counters.lose(verdict.reason)
             return
+        arrives_ns = verdict.arrives_ns + self._beyond_ns(source, target)
         if self.faults.quiet:
-            engine.at(verdict.arrives_ns, self._arrive, (source, target, data))
+            engine.at(arrives_ns, self._arrive, (source, target, data))
         else:
-            self._faulty_datagram(source, target, data, verdict.arrives_ns)
+            self._faulty_datagram(source, target, data, arrives_ns)
+
+    def _beyond_ns(self, source: int, target: int) -> int:
+        """Between the air and hosts that are elsewhere."""
+        return self.away_ns.get(source, 0) + self.away_ns.get(target, 0) if self.away_ns else 0
 
     def inject(self, host: Endpoint, source: str, target: Endpoint, data: bytes) -> None:
         """Put bytes into a member's socket from an address that is not the sender's own; only hostile hosts come here.
@@ -290,10 +297,11 @@ class Network:
     def _passes(self, source: int, target: int) -> int:
         """When a small packet sent now arrives; -1 when it does not."""
         verdict = self._radio.send(source, target, 64, self._engine.now_ns)
+        arrives_ns = verdict.arrives_ns + self._beyond_ns(source, target)
         if verdict.lost or self.faults.quiet:
-            return -1 if verdict.lost else verdict.arrives_ns
+            return -1 if verdict.lost else arrives_ns
         fate = self.faults.judge(source, target)
-        return -1 if fate.blocked or fate.lost or fate.clogged else verdict.arrives_ns + fate.delay_ns
+        return -1 if fate.blocked or fate.lost or fate.clogged else arrives_ns + fate.delay_ns
 
     def _syn_arrives(self, probe: _HostProbe) -> None:
         target = self._hosts[probe.target]
@@ -383,11 +391,12 @@ class Network:
     def _burst(self, connection: _Connection, size: int, now_ns: int) -> tuple[int, str]:
         """When the burst arrives, and "", or why it is lost."""
         verdict = self._radio.send(connection.source, connection.destination, size, now_ns)
+        arrives_ns = verdict.arrives_ns + self._beyond_ns(connection.source, connection.destination)
         if verdict.lost or self.faults.quiet:
-            return verdict.arrives_ns, verdict.reason
+            return arrives_ns, verdict.reason
         fate = self.faults.judge(connection.source, connection.destination)
         reason = "cut" if fate.blocked else "lossy-link" if fate.lost else "clogged" if fate.clogged else ""
-        return verdict.arrives_ns + fate.delay_ns, reason
+        return arrives_ns + fate.delay_ns, reason
 
     def _burst_arrived(self, what: tuple[_Connection, _Transfer, int]) -> None:
         connection, transfer, size = what

@@ -14,7 +14,7 @@ from swarmd_protocols.offload.offload import Offload
 from swarmd_protocols.offload.whom import OWNER
 from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.view import TrustView
-from swarmd_sim.radio.network import BURST_BYTES
+from swarmd_sim.radio.network import BURST_BYTES, Network
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
@@ -145,9 +145,11 @@ class OffloadWorld:
 
     # --- Work ---------------------------------------------------------------------------------------------------
 
-    def bind(self, engine: Engine, hosts: list[Host], until_ns: int) -> None:
+    def bind(self, engine: Engine, hosts: list[Host], network: Network, until_ns: int) -> None:
         """Know the run, and let programs ask until then."""
         self._hosts, self.until_ns = hosts, until_ns
+        kinds = {host.index: KINDS[kind_of(self._scenario.offload, host.index)] for host in hosts}
+        network.away_ns = {index: kind.away_ns // 2 for index, kind in kinds.items() if kind.away_ns}
         if self.rollout is not None:
             self.rollout.plan(engine, hosts)
         for host in hosts:
@@ -278,7 +280,8 @@ class OffloadWorld:
     def restock(self, device: Device) -> None:
         """The driver says what there is to lend."""
         held = tuple(requests.Held(digest, unit_ns) for digest, unit_ns in device.held())
-        device.host.command(NAME, requests.Stock(held, device.processor.backlog_ns(FRAME, OWN), None))
+        asks = () if self.looks is None or not device.about.asks else self.looks.asks(device)
+        device.host.command(NAME, requests.Stock(held, device.processor.backlog_ns(FRAME, OWN), None, asks=asks))
 
     # --- Orders -------------------------------------------------------------------------------------------------
 
@@ -315,18 +318,14 @@ class OffloadWorld:
         if asked is not None:
             asked.taken.append((host.index, life))
 
-        def answer(_: object = None) -> None:
+        def answer() -> None:
             if host.boots == life and host.process_up:
                 host.command(NAME, requests.Ran(order.job, data))
 
         def done() -> None:
             if asked is not None:
                 asked.ran.append((host.index, life, host.engine.now_ns))
-            away_ns = device.about.away_ns if is_lent else 0
-            if away_ns:
-                host.engine.at(host.engine.now_ns + away_ns, answer)
-            else:
-                answer()
+            answer()
 
         kind = LENT if is_lent else OWN
         device.processor.put(Task(kind, unit_ns * order.units, now_ns, done, order.job, order.turn_ns))

@@ -101,6 +101,12 @@ class Looks:
         """Of a release."""
         return learned_plan(TRAFFIC[version], JUDGES, UNITS)
 
+    def asks(self, device: Device) -> tuple[bytes, ...]:
+        """Bundles that a camera's rule may ask others for."""
+        digests = TRAFFIC[self.version.get(device.host.index, 0)]
+        steps = {"ours": JUDGES, "always": (LARGEST,), "if": (LARGEST,)}
+        return tuple(digests[judge] for judge in steps.get(self.rule, ()))
+
     def begin(self, device: Device) -> Callable[[], None] | None:
         """A frame comes: what is to happen when the small model has run; None: nothing new is in it."""
         host, section = device.host, self._section

@@ -388,7 +388,7 @@ class Simulation:
         if self.releases is not None:
             self.releases.bind(self.engine, self.hosts, self.watch.say)
         if self.watch.offload is not None:
-            self.watch.offload.bind(self.engine, self.hosts, until_ns)
+            self.watch.offload.bind(self.engine, self.hosts, self.network, until_ns)
         self.fleet.start(until_ns)
         self.injector.schedule(self.script)
         self.engine.at(STEP_NS, self._step)

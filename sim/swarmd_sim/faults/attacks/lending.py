@@ -69,13 +69,17 @@ def borrow_flood(thief: Thief) -> None:
     for _ in range(_AT_ONCE):
         data = bytes(_FLOOD_BYTES[thief.draw(len(_FLOOD_BYTES))])
         digest = (BUNDLE, LARGER_BUNDLE, thief.noise(32))[thief.draw(3)]
-        ticket = thief.draw(1 << 40)
+        ticket, lender = thief.draw(1 << 40), None
         if held and thief.draw(2):
-            (_, digest), one = held[thief.draw(len(held))]
+            (lender, digest), one = held[thief.draw(len(held))]
             ticket = one.ticket.number
         request = messages.Request(thief.draw(1 << 40), ticket, digest, 1 + thief.draw(64), 5_000, data, 0, HIGH)
         for message in (messages.Ask(digest), request, messages.Cancel(thief.draw(1 << 40))):
-            thief.say_some("offload", messages.encode_message(message), 1)
+            payload = messages.encode_message(message)
+            if lender is not None and message is request:
+                thief.say(lender, "offload", payload)
+            else:
+                thief.say_some("offload", payload, 1)
 
 
 LENDING_ATTACKS: Mapping[str, Stroke] = {
