@@ -202,3 +202,21 @@ def test_far_ones_whom_a_rule_leaves_out_take_no_place_of_those_it_lets_in() -> 
     one.on_peers([Peer(node, "", bytes(32), True, far=True, cost=8 + at) for at, node in enumerate(crowd)], 0)
     assert list(one._lenders) == [crowd[-1]]
     assert len(one._near) <= FAR_MAX
+
+
+def test_a_far_one_keeps_its_place_until_another_is_a_whole_transmission_nearer() -> None:
+    """Ways change by a quarter every few seconds; who loses its place loses its jobs."""
+    swarm = Swarm(2)
+    crowd = [NodeId(bytes([100 + index]) * 16) for index in range(FAR_MAX + 1)]
+    swarm.signed |= {node: Signed(f"n{index}", ()) for index, node in enumerate(crowd)}
+    one = swarm.nodes[ME]
+
+    def far_ones(last_cost: int) -> list[NodeId]:
+        costs = dict.fromkeys(crowd, 12) | {crowd[-1]: last_cost}
+        one.on_peers([Peer(node, "", bytes(32), True, far=True, cost=cost) for node, cost in costs.items()], 0)
+        return list(one._far)
+
+    assert sorted(far_ones(13)) == sorted(crowd[:-1])
+    assert sorted(far_ones(11)) == sorted(crowd[:-1])
+    assert crowd[-1] in far_ones(7)
+    assert crowd[-1] in far_ones(13)

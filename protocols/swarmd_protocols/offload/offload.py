@@ -39,6 +39,8 @@ COPIES_MAX = 2
 FAR_COST_MAX, FAR_MAX = 24, 10
 """Members out of this radio's reach that are lent to and borrowed from: whom a frame reaches in six transmissions
 (quarters; five hops that lose one frame in ten), and so many, so that each is told of an offer in 10 s."""
+_KEEPS_PLACE = 4
+"""Quarters of a transmission that another must be nearer by to take a far one's place: ways change every 5 s."""
 RECIPE_MAX_BYTES = 64
 """What else an answer depends on: a digest, and what names it."""
 
@@ -193,7 +195,10 @@ class Offload:
         """Who is signed to be what: whom a rule now leaves out is served, asked and believed no more."""
         config = self._config
         # Among the far ones first whom a rule lets in: those it leaves out take no place of theirs.
-        far = sorted((self._is_useless(peer.node), peer.cost, peer.node) for peer in self._reached if peer.far)
+        # Who has a place keeps it until another is a whole transmission nearer: who loses it loses its jobs.
+        held = dict.fromkeys(self._far, _KEEPS_PLACE)
+        reached = [(peer.cost - held.get(peer.node, 0), peer.node) for peer in self._reached if peer.far]
+        far = sorted((self._is_useless(node), cost, node) for cost, node in reached)
         self._far = [node for _, _, node in far][:FAR_MAX]
         near = {peer.node: peer.public_key for peer in self._reached if not peer.far or peer.node in self._far}
         self._near = near
