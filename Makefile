@@ -46,7 +46,7 @@ test-ui: setup setup-extras ui/node_modules/.done  ## the ground view in a real 
 docs: setup .venv/.docs  ## the pages as a site in out/site: a warning, a word misspelt or a request to another host is an error
 	rm -rf out/site && $(PY) -m sphinx -W --keep-going -q -b html -d out/site-trees docs out/site
 	$(PY) -m tests.support.site out/site
-	git ls-files '*.md' '*.py' '*.toml' '*.tsx' '*.service' ':!tests' | xargs $(PY) -m codespell_lib --ignore-words-list fro,ned,hass
+	git ls-files '*.md' '*.py' '*.toml' '*.tsx' '*.service' ':!tests' | xargs $(PY) -m codespell_lib --ignore-words-list fro,ned,hass,winn
 
 links: setup .venv/.docs  ## every address on another host that a page links to answers (needs a network)
 	$(PY) -m sphinx -t links -q -b linkcheck -d out/links-trees docs out/links
