@@ -51,7 +51,7 @@ def test_a_stream_gives_frames_is_cut_and_comes_back() -> None:
             assert frame is not None
         assert frame.image.shape == (96, 128, 3)
         assert len(told) == 4
-        assert ["503" in text for text in told] == [False, True, True, False], told
+        assert ["says 503" in text for text in told] == [False, True, True, False], told
         assert source.reconnects == 3
         source.close()
 

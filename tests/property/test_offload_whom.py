@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
@@ -130,6 +130,16 @@ def _law(lend_to: Whom, borrow_from: Whom, signed: list[Signed | None], steps: l
     return swarm
 
 
+_FARM, _TWO, _NONE = Signed("a", ("owner:farm",)), Signed("b", ("owner:farm", "owner:port")), Signed("c")
+_ALL_ASK = [("later", 0, 1_500), ("begs", 1, 2), ("begs", 2, 1), ("begs", 3, 1), ("borrow", 0, 400), ("turn", 0, None)]
+
+
+# What a rule turns on, so that it does not wait for a draw: two owners, none, the conditions one by one.
+@example(Whom(), Whom(same_owner=True), [_FARM, _TWO, _TWO, _TWO], _ALL_ASK)
+@example(Whom(same_owner=True), Whom(same_owner=True), [_FARM, _TWO, _NONE, _FARM], _ALL_ASK)
+@example(Whom(same_owner=True), Whom(same_owner=True), [_NONE, _NONE, _TWO, _NONE], _ALL_ASK)
+@example(Whom(), Whom(frozenset(["c"]), frozenset(["station"])), [_FARM, _NONE, _NONE, _NONE], _ALL_ASK)
+@example(Whom(frozenset(["a"])), Whom(frozenset(["a"]), attested=True), [_FARM] * COUNT, _ALL_ASK)
 @given(WHOM, WHOM, st.lists(st.none() | SIGNED, min_size=COUNT, max_size=COUNT), STEPS)
 @settings(max_examples=120)
 def test_nobody_outside_a_rule_is_asked_or_served(

@@ -19,6 +19,8 @@ GOOD_FRAMES = 25
 
 
 class _Bad(LiteRtBackend):
+    kind = "bad"
+    """Not LiteRT's: what a start tries with that one's own (several views in one run) are no frames."""
     frames = 0
 
     @classmethod
