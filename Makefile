@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile attacks ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload bench-learning
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak soak-day bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-tracking bench-inference bench-interfaces vectors package deb model search search-grid lock clean contact-sheet bench-hostile attacks ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload bench-learning
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -113,6 +113,9 @@ test-upgrade: from-is-here setup  ## roll a swarm from an older version to this 
 
 soak: setup  ## 20 real daemons in network namespaces, brains and eyes killed at random, two hours (ARGS="--minutes 30"; root)
 	$(PY) -m tests.bench.soak $(ARGS)
+
+soak-day: setup  ## 200 simulated cameras for a day of virtual time: does what a node keeps grow? two CPU hours (ARGS="--hours 6")
+	$(PY) -m tests.bench.bench_day $(ARGS)
 
 demo-offload: setup  ## weak drones and a station that lends them its model: found faults with and without
 	$(PY) -m swarmd demo --offload $(ARGS)
