@@ -332,8 +332,8 @@ def _widened(fix: GroundFix, size_px: float, view: View) -> GroundFix:
     """A box cut by the frame's border has its centre somewhere else than the thing has."""
     slant_m = math.hypot(fix.east_m, fix.north_m, view.pose.height_agl_m)
     extra = (_CUT_SHARE * size_px / view.intrinsics.fx * slant_m) ** 2
-    ee, en, nn = fix.jitter_m2
-    return replace(fix, jitter_m2=(ee + extra, en, nn + extra))
+    ee, en, nn = fix.pixel_m2
+    return replace(fix, pixel_m2=(ee + extra, en, nn + extra))
 
 
 def _event(kind: str, track: _Track) -> TrackEvent:

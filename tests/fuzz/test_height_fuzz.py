@@ -37,8 +37,8 @@ def _looked(path: Path, rng: random.Random) -> bool:
         placed = True
         assert pose.ground_m is not None
         assert math.hypot(fix.east_m, fix.north_m) <= MAX_RANGE_M
-        assert all(math.isfinite(value) for value in (*fix.jitter_m2, *fix.bias_m2))
-        assert min(fix.jitter_m2[0], fix.jitter_m2[2], fix.bias_m2[0], fix.bias_m2[2]) > 0.0
+        assert all(math.isfinite(value) for value in (*fix.pixel_m2, *fix.attitude_m2, *fix.bias_m2))
+        assert min(fix.attitude_m2[0], fix.attitude_m2[2], fix.bias_m2[0], fix.bias_m2[2]) > 0.0
     return placed
 
 

@@ -176,7 +176,7 @@ def test_a_pixel_counts_for_more_ground_where_a_lens_presses_the_picture_togethe
     free = ray_to_ground(plain, still, plain.cx + 28 / 30 * plain.fx, plain.cy)
     assert pressed is not None
     assert free is not None
-    assert pressed.jitter_m2[0] > 1.5 * free.jitter_m2[0]
+    assert pressed.pixel_m2[0] > 1.5 * free.pixel_m2[0]
 
 
 def test_frames_of_another_shape_are_not_placed() -> None:

@@ -71,7 +71,8 @@ def test_level_ground_of_a_model_is_level_ground() -> None:
         assert (plain is None) == (there is None)
         if plain is not None and there is not None:
             assert (there.east_m, there.north_m) == pytest.approx((plain.east_m, plain.north_m), abs=1e-6)
-            assert there.jitter_m2 == pytest.approx(plain.jitter_m2, rel=1e-6, abs=1e-9)
+            assert there.pixel_m2 == pytest.approx(plain.pixel_m2, rel=1e-6, abs=1e-9)
+            assert there.attitude_m2 == pytest.approx(plain.attitude_m2, rel=1e-6, abs=1e-9)
             assert there.bias_m2 == pytest.approx(plain.bias_m2, rel=1e-6, abs=1e-9)
             assert there.ground_m == pytest.approx(412.0, abs=1e-3)
 
@@ -206,7 +207,7 @@ def test_the_covariance_is_that_of_small_errors() -> None:
 
     fix = ray_to_ground(CAMERA, terrain.stand(base), 400.0, 300.0, 0.0, terrain)
     assert fix is not None
-    assert fix.jitter_m2 == pytest.approx(squares([moved(turned(axis)) for axis in range(3)]), rel=0.02)
+    assert fix.attitude_m2 == pytest.approx(squares([moved(turned(axis)) for axis in range(3)]), rel=0.02)
     higher = moved(replace(base, height_agl_m=60.0 + small))
     at = [offset(*AT, small, 0.0), offset(*AT, 0.0, small)]
     elsewhere = [moved(replace(base, latitude_deg=where[0], longitude_deg=where[1])) for where in at]

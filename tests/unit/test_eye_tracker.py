@@ -180,7 +180,7 @@ def test_two_things_are_no_proof_of_a_shift() -> None:
     assert common_shift(ahead, seen_boxes, 5.0) == (0.0, 0.0), "further than the attitude can explain"
 
 
-def test_the_position_improves_and_says_by_how_much() -> None:
+def test_the_position_improves_and_the_claim_does_not_outrun_it() -> None:
     random.seed(2)
     errors, first_errors, normalised = [], [], []
     for trial in range(40):
@@ -199,7 +199,9 @@ def test_the_position_improves_and_says_by_how_much() -> None:
         errors.append(abs(_place(events[-1])[1] - 4.0))
         assert events[-1].position is not None
         assert events[0].position is not None
-        assert events[-1].position.covariance_m2[2] < events[0].position.covariance_m2[2] / 4
+        # Boxes average out; the mount may be turned by the attitude's error in every frame.
+        first, last = (events[i].position.covariance_m2[2] for i in (0, -1))  # type: ignore[union-attr]
+        assert (0.005 * 20.0) ** 2 < last < 0.8 * first
         normalised.append(errors[-1] / math.sqrt(events[-1].position.covariance_m2[2]))
     assert sum(errors) < sum(first_errors) * 0.6
     assert sum(n < 2.0 for n in normalised) >= 34, "the claimed sigma must be honest"

@@ -134,22 +134,24 @@ def enu_m(latitude_deg: float, longitude_deg: float, origin: tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class GroundFix:
-    """Where a ray meets the ground, relative to the point below the camera, with its two kinds of error."""
+    """Where a ray meets the ground, relative to the point below the camera, with its kinds of error: (ee, en, nn)."""
 
     east_m: float
     north_m: float
-    jitter_m2: tuple[float, float, float]
-    """Errors that differ from frame to frame (attitude, pixel): (ee, en, nn); averaging helps."""
+    pixel_m2: tuple[float, float, float]
+    """Differs from frame to frame: averaging helps."""
+    attitude_m2: tuple[float, float, float]
+    """Part of it differs and part stays (how the camera is mounted); nothing says how much of it."""
     bias_m2: tuple[float, float, float]
-    """Errors that stay through a pass (position, height): averaging does not help."""
+    """Stays through a pass (position, height): averaging does not help."""
     ground_m: float | None = None
     """Height of the ground there, as the height model counts; None on level ground."""
 
     @property
     def covariance_m2(self) -> tuple[float, float, float]:
-        """Both together."""
-        j, b = self.jitter_m2, self.bias_m2
-        return (j[0] + b[0], j[1] + b[1], j[2] + b[2])
+        """All together."""
+        ee, en, nn = map(sum, zip(self.pixel_m2, self.attitude_m2, self.bias_m2, strict=True))
+        return ee, en, nn
 
 
 def is_usable(pose: Pose | None) -> bool:
@@ -235,10 +237,9 @@ def ray_to_ground(
     attitude, pixel = pose.attitude_sigma_rad, pixel_sigma
     # A small rotation w about NED moves the ray by w x ray; a moved ray (dn, de, dd) moves the meet by these.
     turned = ((0.0, -ray[2], ray[1]), (ray[2], 0.0, -ray[0]), (-ray[1], ray[0], 0.0))
-    moves = [(_shift(ray, meet, d), attitude) for d in turned]
-    for right, down in _per_pixel(intrinsics, u, v, looked):
-        moves.append((_shift(ray, meet, rotate(q, (0.0, right, down))), pixel))
-    jitter = _sum_squares(moves)
+    turning = _sum_squares([(_shift(ray, meet, d), attitude) for d in turned])
+    beside = [rotate(q, (0.0, *step)) for step in _per_pixel(intrinsics, u, v, looked)]
+    pointing = _sum_squares([(_shift(ray, meet, d), pixel) for d in beside])
     fall = _fall(ray, meet)
     # A camera or a ground that is higher or lower moves the meet along the ray; so does a camera elsewhere, where the
     # ground below it slopes otherwise than where the ray ends.
@@ -247,7 +248,7 @@ def ray_to_ground(
     eastward = ((1.0 + ray[1] * east_off, ray[0] * east_off), pose.position_sigma_m)
     northward = ((ray[1] * north_off, 1.0 + ray[0] * north_off), pose.position_sigma_m)
     bias = _sum_squares([tilt, eastward, northward])
-    return GroundFix(meet.distance * ray[1], meet.distance * ray[0], jitter, bias, meet.ground_m)
+    return GroundFix(meet.distance * ray[1], meet.distance * ray[0], pointing, turning, bias, meet.ground_m)
 
 
 def _per_pixel(intrinsics: Intrinsics, u: float, v: float, looked: tuple[float, float]) -> list[tuple[float, float]]:
