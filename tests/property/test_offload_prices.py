@@ -4,7 +4,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from swarmd.brain.lending import charge_ppb_s
@@ -23,32 +23,52 @@ PAYS = CostRule(price_max_micro=100, hour_max_micro=250)
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 1 << 20), st.integers(0, HOUR_NS)), max_size=60),
+    st.lists(
+        st.tuples(
+            st.integers(0, 400), st.integers(0, 1 << 20), st.integers(0, HOUR_NS), st.booleans(), st.integers(0, 5)
+        ),
+        max_size=60,
+    ),
     st.integers(0, 1_000), st.integers(0, 1 << 21),
 )  # fmt: skip
+@example([(100, 0, 0, False, 1), (100, 0, HOUR_NS, True, 0), (100, 0, 0, True, 0), (100, 0, HOUR_NS, True, 0)], 100, 0)
 def test_no_hour_costs_more_than_twice_its_sum(
-    asked: list[tuple[int, int, int]], hour_micro: int, hour_bytes: int
+    asked: list[tuple[int, int, int, bool, int]], hour_micro: int, hour_bytes: int
 ) -> None:
-    purse, now_ns, paid = Purse(CostRule(300, hour_micro, hour_bytes)), 7, list[tuple[int, int, int]]()
-    for price, size, past_ns in asked:
+    purse, now_ns = Purse(CostRule(300, hour_micro, hour_bytes)), 7
+    spent, left, aside = list[tuple[int, int]](), list[tuple[int, int]](), list[tuple[int, int, int, bool]]()
+    for at, (price, size, past_ns, is_answered, later) in enumerate(asked):
         now_ns += past_ns
-        if purse.pay(Cost(price), size, now_ns):
+        if purse.set_aside(Cost(price), size, now_ns):
             assert price <= 300
-            paid.append((now_ns, price, size))
-    for at_ns, *_ in paid:
-        last = [one for one in paid if at_ns - HOUR_NS <= one[0] <= at_ns]
-        assert sum(price for _, price, _ in last) <= 2 * hour_micro
-        assert not hour_bytes or sum(size for *_, size in last) <= 2 * hour_bytes
+            left.append((now_ns, size))
+            aside.append((at + later, now_ns, price, is_answered))
+        for one in [one for one in aside if one[0] <= at]:  # So many requests later its answer comes, or none.
+            aside.remove(one)
+            if one[3]:
+                purse.spend(one[2])
+                spent.append(one[1:3])
+            else:
+                purse.give_back(one[2])
+        assert purse.left_micro(now_ns) + sum(price for _, _, price, _ in aside) <= hour_micro
+    for at_ns, _ in left:
+        hour = range(at_ns - HOUR_NS, at_ns + 1)
+        assert sum(price for when_ns, price in spent if when_ns in hour) <= 2 * hour_micro
+        assert not hour_bytes or sum(size for when_ns, size in left if when_ns in hour) <= 2 * hour_bytes
 
 
 def test_what_was_refused_is_given_back_and_no_more() -> None:
     purse = Purse(PAYS)
-    assert [purse.pay(Cost(100), 1, 0) for _ in range(3)] == [True, True, False]
+    assert [purse.set_aside(Cost(100), 1, 0) for _ in range(3)] == [True, True, False]
     purse.give_back(100)
-    assert purse.pay(Cost(100), 1, 0)
+    assert purse.set_aside(Cost(100), 1, 0)
     purse.give_back(10_000)
     assert purse.left_micro(0) == 250
-    assert not purse.pay(Cost(101), 1, 0), "more than one request may cost"
+    assert not purse.set_aside(Cost(101), 1, 0), "more than one request may cost"
+    assert purse.set_aside(Cost(100), 1, 0)
+    purse.spend(100)
+    purse.give_back(100)
+    assert (purse.left_micro(0), purse.counts["price_micro"]) == (150, 100), "what is spent does not come back"
 
 
 @given(st.integers(0, 10**12), st.integers(0, 600 * 10**9))
@@ -176,6 +196,74 @@ def test_a_lender_that_raises_its_price_behind_the_ticket_is_not_paid_it() -> No
     assert [one.data is not None for one in settled(swarm)] == [False]
     counts = swarm.nodes[NODES[0]].counts()
     assert (counts["borrow_over_budget"], counts["borrow_price_micro"]) == (1, 0)
+
+
+def left_micro(swarm: Swarm) -> int:
+    return swarm.nodes[NODES[0]]._borrower._purse.left_micro(swarm.now_ns)
+
+
+def test_a_lender_that_says_nothing_is_paid_nothing() -> None:
+    swarm = swarm_that_asks(CostRule(10, 20))
+    swarm.keeps = {NODES[1], NODES[2]}
+    swarm.borrow(1)
+    swarm.turn()
+    assert left_micro(swarm) <= 10, "set aside while it may still answer"
+    swarm.later(600)
+    assert [one.data for one in settled(swarm)] == [None]
+    assert (left_micro(swarm), swarm.nodes[NODES[0]].counts()["borrow_price_micro"]) == (20, 0)
+    assert not [line for line in swarm.nodes[NODES[0]].ledger.take() if line.what == "borrowed"]
+
+
+def test_what_comes_second_and_garbage_are_paid_nothing() -> None:
+    swarm = swarm_that_asks(CostRule(10, 20))
+    swarm.keeps = {NODES[1], NODES[2]}
+    swarm.command(NODES[0], requests.Borrow(1, DIGEST, b"input", 1, swarm.now_ns + 500 * MS, 0, copies=2))
+    swarm.turn()
+    assert left_micro(swarm) == 0
+    jobs = [(node, one) for node in NODES[1:3] for one in swarm.orders[node] if isinstance(one, requests.Infer)]
+    for (node, job), data in zip(jobs, (b"garbage", b"answer"), strict=True):
+        swarm.orders[node].remove(job)
+        swarm.command(node, requests.Ran(job.job, data))
+        swarm.turn()
+    assert [one.data for one in settled(swarm)] == [b"answer"]
+    assert (left_micro(swarm), swarm.nodes[NODES[0]].counts()["borrow_price_micro"]) == (10, 10)
+    swarm.command(NODES[0], requests.Borrow(2, DIGEST, b"input", 1, swarm.now_ns + 500 * MS, 0, copies=2))
+    swarm.keeps.clear()
+    swarm.turn()
+    assert [one.data is not None for one in settled(swarm)] == [True, True]
+    assert (left_micro(swarm), swarm.nodes[NODES[0]].counts()["borrow_price_micro"]) == (0, 20)
+
+
+def test_an_empty_purse_is_no_failure_of_the_lenders() -> None:
+    swarm = swarm_that_asks(CostRule(10, 10**6))
+    swarm.now_ns += 200 * MS
+    swarm.borrow(1)  # Chosen by a price that is within; when the ticket comes the hour's money is gone.
+    swarm.nodes[NODES[0]]._borrower._purse.set_aside(Cost(10), 0, swarm.now_ns)
+    swarm.nodes[NODES[0]]._borrower._purse._micro_ns = 0
+    swarm.turn()
+    assert [one.data for one in settled(swarm)] == [None], "nobody is asked for nothing"
+    counts = swarm.nodes[NODES[0]].counts()
+    assert (counts["borrow_unpaid"], counts["borrow_failed"], counts["borrow_over_budget"]) == (2, 0, 2)
+    for node in NODES[1:3]:
+        times = swarm.nodes[NODES[0]]._borrower._dispatcher.times_of(node)
+        assert times.mean_ns(10 * MS, swarm.now_ns) < 50 * MS, "it is no slower for having asked for money"
+
+
+def test_with_an_empty_purse_who_asks_nothing_is_asked() -> None:
+    from swarmd_protocols.offload.borrowing import Purse as Paid
+
+    swarm = Swarm(6)
+    swarm.nodes[NODES[0]]._borrower._purse = Paid(CostRule(10, 5))
+    swarm.turn()
+    swarm.now_ns += 200 * MS
+    for node in NODES[1:5]:
+        body = encode_descriptor(Descriptor(node, 1 << 50, 2_000, 500, 1 << 18, (Row(DIGEST, 1_000, 0),), 10_000))
+        offer = messages.Offered(body, CRYPTO.sign(SEEDS[NODES.index(node)], messages.offer_bytes(body)))
+        swarm.hear(NODES[0], node, offer)
+    swarm.borrow(1)
+    swarm.turn()
+    assert [one.lender for one in settled(swarm)] == [NODES[5]]
+    assert swarm.nodes[NODES[0]].counts()["borrow_over_budget"] == 1
 
 
 # --- The owner's units ------------------------------------------------------------------------------------------------

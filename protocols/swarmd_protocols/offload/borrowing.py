@@ -12,6 +12,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from random import Random
 
@@ -144,11 +145,16 @@ class Borrower:
         self._open[ask.number] = one
         if ask.may_leave and not ask.ability:
             self._ahead.want(ask.digest, now_ns)
+        rule, left = self._purse.rule, self._purse.allowed(size_of(ask), now_ns)
         need = Need(
             ask.number, ask.digest, ask.units, size_of(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns, ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
-            ask.not_asked(self._far), self._purse.rule,
+            ask.not_asked(self._far), rule,
         )  # fmt: skip
+        if left is not rule:
+            is_short = any(one.is_out_of_reach(need, left) for one in self._offers.values())
+            self.counts["over_budget"] += is_short
+            need = replace(need, may_leave=False) if left is None else replace(need, rule=left)
         return self._decide(Asked(need), now_ns)
 
     def on_pulse(self, asks: Sequence[bytes], now_ns: int) -> list[SubEffect]:
@@ -315,7 +321,6 @@ class Borrower:
         if messages.REASONS[message.reason] in ("unknown", "expired", "spent", "not-lending"):
             self._tickets.pop((sender, one.digests[attempt]), None)
         self.counts[f"refused_{messages.REASONS[message.reason]}"] += 1
-        self._purse.give_back(one.prices.pop(attempt, 0))
         return self._fail(number, attempt, sender, now_ns)
 
     # --- inside -------------------------------------------------------------------------------------------------
@@ -364,7 +369,7 @@ class Borrower:
             if left_ms < 1:
                 return []  # Its deadline is about to end it.
             if not is_paid(one, attempt, self._offers.get(lender), self._purse, now_ns):
-                return self._fail(ask.number, attempt, lender, now_ns)
+                return self._fail(ask.number, attempt, lender, now_ns, is_its_fault=False)
             held.count -= 1
             held.size_bytes -= size_of(ask)
             self.counts["requests"] += 1
@@ -406,12 +411,15 @@ class Borrower:
             return []
         return _ask_ticket(self._asking, where, [], now_ns)
 
-    def _fail(self, number: int, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
+    def _fail(
+        self, number: int, attempt: int, lender: NodeId, now_ns: int, *, is_its_fault: bool = True
+    ) -> list[SubEffect]:
         one = self._open.get(number)
         if one is None or one.lenders.get(attempt) != lender:
             return []
         del one.lenders[attempt]
-        return self._decide(Failed(number, attempt), now_ns)
+        self._purse.give_back(one.prices.pop(attempt, 0))
+        return self._decide(Failed(number, attempt, is_its_fault), now_ns)
 
     def _cancel(self, number: int, attempt: int) -> list[SubEffect]:
         """Nobody waits for an attempt: whoever works on it is told."""
@@ -433,8 +441,10 @@ class Borrower:
         lender = None if attempt is None else one.lenders.get(attempt)
         digest = one.ask.digest if attempt is None else one.digests[attempt]
         if data is not None and lender is not None:
-            price = one.prices.get(attempt or 0, 0)
+            price = one.prices.pop(attempt or 0, 0)
+            self._purse.spend(price)
             self._ledger.note("borrowed", lender, digest, size_of(one.ask), data, price)
+        self._purse.give_back(sum(one.prices.values()))  # Of who said nothing, or came second.
         if data is not None and may_be_kept(one.ask):
             self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")

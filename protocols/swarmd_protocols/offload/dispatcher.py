@@ -60,6 +60,7 @@ class Failed:
 
     number: int
     attempt: int
+    is_its_fault: bool = True  # Not of a lender that was never asked, for want of money.
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +250,8 @@ class Dispatcher:
                 return self._on_offer(offer, now_ns)
             case Answered(number, attempt):
                 return self._on_answer(number, attempt, now_ns)
-            case Failed(number, attempt):
-                return self._on_failed(number, attempt, now_ns)
+            case Failed(number, attempt, is_its_fault):
+                return self._on_failed(number, attempt, now_ns, is_its_fault)
             case Left(number, attempt):
                 return self._on_left(number, attempt, now_ns)
             case Checked(lender, is_right):
@@ -344,13 +345,14 @@ class Dispatcher:
             effects.append(Check(number, attempt, lender))
         return effects
 
-    def _on_failed(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
+    def _on_failed(self, number: int, attempt: int, now_ns: int, is_its_fault: bool = True) -> list[Effect]:
         one = self._open.get(number)
         if one is None or attempt not in one.live:
             return []
-        self._measure(one, attempt, now_ns, one.need.deadline_ns - now_ns)
+        if is_its_fault:
+            self._measure(one, attempt, now_ns, one.need.deadline_ns - now_ns)
         one.live.discard(attempt)
-        self.counts["failed"] += 1
+        self.counts["failed" if is_its_fault else "unpaid"] += 1
         return self._copy(one, now_ns) if one.live else self._go_on(one, now_ns)
 
     def _on_timer(self, number: int, what: str, now_ns: int) -> list[Effect]:
@@ -440,9 +442,7 @@ class Dispatcher:
             return None
         asked = [node for node in asked if node != again]
         bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
-        doubted = [
-            node for node, (at_ns, is_silent) in self._doubts.items() if is_silent and now_ns - at_ns < _DOUBT_NS
-        ]
+        doubted = [one for one, (at_ns, silent) in self._doubts.items() if silent and now_ns - at_ns < _DOUBT_NS]
         found = feasible(one.need, self._offers.values(), self.times, [*asked, *bad, *doubted], now_ns)
         if not found and doubted:
             found = feasible(one.need, self._offers.values(), self.times, [*asked, *bad], now_ns)

@@ -92,6 +92,12 @@ class Offer:
         unit_ns = next((one.unit_ns for one in self.bundles if one.digest == digest), 0)
         return cost(self.price_micro_s, self.charge_ppb_s, unit_ns * units)
 
+    def is_out_of_reach(self, need: "Need", left: CostRule | None) -> bool:
+        """Whether the request's own rule would let it be asked, and what is left of the hour does not."""
+        cost = self.cost_of(need)
+        is_had = need.may_leave and self.of(need) is not None and cost.is_within(need.rule)
+        return is_had and (left is None or not cost.is_within(left))
+
     def is_fresh(self, now_ns: int) -> bool:
         """Whether it is still to be believed."""
         return now_ns - self.heard_ns <= self.good_ns

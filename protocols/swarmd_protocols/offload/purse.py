@@ -6,13 +6,14 @@ all requests of an hour may, and what waiting is worth in either, by which `plac
 against the quick one.
 
 - Nothing is spent that was not allowed: with the configuration's defaults only lenders that ask no money are asked.
-- What a request would cost is set aside when it is sent, and given back when its lender refuses it.
-- An hour's sum is a bucket that refills with time: at no moment has more been spent in the hour before than twice the
-  sum, and over a day no more than the sum for each hour and one more.
+- What a request would cost is set aside when it is sent. Spent is what the answer that counts costs; all else is given
+  back once its lender has refused or failed, or the request is through.
+- An hour's sum is a bucket that refills with time, what is set aside counted as in it: at no moment has more been
+  spent in the hour before than twice the sum, and over a day no more than the sum for each hour and one more.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HOUR_NS = 3_600_000_000_000
 """What sums are of."""
@@ -83,12 +84,21 @@ class Purse:
         self.rule = rule
         self._micro_ns = rule.hour_max_micro * HOUR_NS
         """Millionths left, times an hour: whole numbers at any pace."""
+        self._aside_ns = 0
+        """The same of what is set aside: neither spent nor there to be spent."""
         self._bytes_ns = rule.bytes_hour_max * HOUR_NS
         self._at_ns: int | None = None
         self.counts: Counter[str] = Counter()
-        """price_micro: spent, what was given back included; over_budget: requests that did not go out."""
+        """price_micro: spent; over_budget: attempts that did not go out."""
 
-    def pay(self, price: Cost, size_bytes: int, now_ns: int) -> bool:
+    def allowed(self, size_bytes: int, now_ns: int) -> CostRule | None:
+        """The rule of a request that comes now, with what is left of the hour; None: its bytes may not leave."""
+        left_micro = self.left_micro(now_ns)
+        if self.rule.bytes_hour_max > 0 and size_bytes * HOUR_NS > self._bytes_ns:
+            return None
+        return self.rule if left_micro >= self.rule.price_max_micro else replace(self.rule, price_max_micro=left_micro)
+
+    def set_aside(self, price: Cost, size_bytes: int, now_ns: int) -> bool:
         """Take a request's cost and bytes out of the hour; False, and nothing taken, where that may not be spent."""
         self._refill(now_ns)
         price_ns, bytes_ns = price.price_micro * HOUR_NS, size_bytes * HOUR_NS
@@ -96,14 +106,21 @@ class Purse:
         if not price.is_within(self.rule) or price_ns > self._micro_ns or is_too_long:
             self.counts["over_budget"] += 1
             return False
-        self.counts["price_micro"] += price.price_micro
         self._micro_ns -= price_ns
+        self._aside_ns += price_ns
         self._bytes_ns -= bytes_ns if self.rule.bytes_hour_max else 0
         return True
 
+    def spend(self, price: int) -> None:
+        """Its answer counts: what was set aside is the lender's."""
+        self._aside_ns = max(0, self._aside_ns - price * HOUR_NS)
+        self.counts["price_micro"] += price
+
     def give_back(self, price: int) -> None:
-        """It was refused: the bytes have left, the money has not."""
-        self._micro_ns = min(self.rule.hour_max_micro * HOUR_NS, self._micro_ns + price * HOUR_NS)
+        """There is no answer that counts: the bytes have left, the money has not."""
+        back_ns = min(self._aside_ns, price * HOUR_NS)
+        self._aside_ns -= back_ns
+        self._micro_ns += back_ns
 
     def left_micro(self, now_ns: int) -> int:
         """Money left of the hour, millionths."""
@@ -114,5 +131,6 @@ class Purse:
         past_ns = max(0, now_ns - (now_ns if self._at_ns is None else self._at_ns))
         self._at_ns = now_ns if self._at_ns is None else max(self._at_ns, now_ns)
         rule = self.rule
-        self._micro_ns = min(rule.hour_max_micro * HOUR_NS, self._micro_ns + rule.hour_max_micro * past_ns)
+        full_ns = rule.hour_max_micro * HOUR_NS - self._aside_ns
+        self._micro_ns = min(full_ns, self._micro_ns + rule.hour_max_micro * past_ns)
         self._bytes_ns = min(rule.bytes_hour_max * HOUR_NS, self._bytes_ns + rule.bytes_hour_max * past_ns)

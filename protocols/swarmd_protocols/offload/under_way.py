@@ -34,7 +34,7 @@ class Open:
     digests: dict[int, bytes] = field(default_factory=dict)
     """Of the bundle that each attempt asks for."""
     prices: dict[int, int] = field(default_factory=dict)
-    """What each attempt that went out costs, where it costs something."""
+    """What is set aside for each attempt that went out."""
     job: int = 0
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def split_number(wire: int) -> tuple[int, int]:
 def is_paid(one: Open, attempt: int, offer: Offer | None, purse: Purse, now_ns: int) -> bool:
     """Set aside what an attempt costs, by its lender's newest offer; False where that may not be spent."""
     price = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
-    if not purse.pay(price, size_of(one.ask), now_ns):
+    if not purse.set_aside(price, size_of(one.ask), now_ns):
         return False
     one.prices[attempt] = price.price_micro
     return True
