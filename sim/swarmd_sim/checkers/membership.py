@@ -6,6 +6,7 @@ from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.messages import STATUS_AWAY, AliveBody
 from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.checkers.deaths import Deaths
 from swarmd_sim.checkers.paths import Paths
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.host import Host
@@ -36,6 +37,7 @@ class MembershipChecker(CheckerBase):
     def __init__(self, run: RunContext) -> None:
         super().__init__(run)
         self._paths = Paths(run)
+        self._deaths = Deaths(run, self._paths)
         self._incarnations: dict[tuple[int, NodeId], int] = {}
         self._late_reported: set[int] = set()
 
@@ -127,23 +129,32 @@ class MembershipChecker(CheckerBase):
         """Safety once a second: a death must be known in time wherever it can be."""
         run = self.run
         self._paths.on_step()
+        self._deaths.on_step()
         for victim, crashed_ns in sorted(run.watch.crashes.items()):
-            subject = run.hosts[victim]
-            late_ns = now_ns - crashed_ns
-            announced_ns, absent_ns = self._absence_ns(subject)
-            limit_ns = self._limit_ns(victim, crashed_ns) + absent_ns
-            if victim in self._late_reported or subject.life.left or not limit_ns < late_ns < 2 * limit_ns:
+            if victim in self._late_reported or run.hosts[victim].life.left:
                 continue
-            seen = run.watch.failed_seen.get(victim, {})
-            late = [host for host in self._expected_to_know(late_ns + announced_ns) if host.index not in seen]
-            undecided = (*_UNDECIDED, MemberState.AWAY) if announced_ns else _UNDECIDED
-            if late and self._holds_for(late[0], subject, undecided):
+            late = self._late(victim, crashed_ns, now_ns)
+            if late:
+                limit_ns = self._limit_ns(victim, crashed_ns) + self._absence_ns(run.hosts[victim])[1]
                 self._late_reported.add(victim)
                 run.watch.violate(
                     "membership.undetected",
-                    f"{subject.name} died {late_ns / 1e9:.1f} s ago; {late[0].name} and {len(late) - 1} others of "
-                    f"{len(run.live())} do not know (bound {limit_ns / 1e9:g} s)",
+                    f"{run.hosts[victim].name} died {(now_ns - crashed_ns) / 1e9:.1f} s ago; {late[0].name} and "
+                    f"{len(late) - 1} others of {len(run.live())} do not know (bound {limit_ns / 1e9:g} s)",
                 )
+
+    def _late(self, victim: int, crashed_ns: int, now_ns: int) -> list[Host]:
+        """Who could know of a death for longer than it may take, and does not."""
+        run, subject = self.run, self.run.hosts[victim]
+        announced_ns, absent_ns = self._absence_ns(subject)
+        limit_ns = self._limit_ns(victim, crashed_ns)
+        undecided = (*_UNDECIDED, MemberState.AWAY) if announced_ns else _UNDECIDED
+        seen = run.watch.failed_seen.get(victim, {})
+        margin_ns = now_ns - crashed_ns + announced_ns + CALM_NS
+        span = now_ns - 2 * limit_ns, now_ns - limit_ns
+        could = self._deaths.could_know(victim, crashed_ns, crashed_ns + absent_ns, span)
+        left_alone = [run.hosts[index] for index in could if run.injector.healthy(index, margin_ns)]
+        return [host for host in left_alone if host.index not in seen and self._holds_for(host, subject, undecided)]
 
     def _limit_ns(self, victim: int, crashed_ns: int) -> int:
         """How long a death may stay unknown: longer where the victim was deaf when it died.
@@ -181,11 +192,6 @@ class MembershipChecker(CheckerBase):
         length_ns = msgspec.msgpack.decode(own.body, type=AliveBody).away_s * 1_000_000_000
         begun_ns = own.away_until_ns - length_ns
         return max(0, crashed_ns - begun_ns), max(0, own.away_until_ns + ABSENCE_NS - crashed_ns)
-
-    def _expected_to_know(self, since_ns: int) -> list[Host]:
-        run = self.run
-        known_margin_ns = since_ns + CALM_NS
-        return [host for host in run.component() if run.injector.healthy(host.index, known_margin_ns)]
 
     def _holds_for(self, host: Host, subject: Host, states: tuple[MemberState, ...]) -> bool:
         """Whether a host has not come to a verdict; a suspicion is none, nor an absence that is over."""

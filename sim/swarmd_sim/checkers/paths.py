@@ -1,6 +1,7 @@
 """Who reaches whom over hops: what a verdict of failure is judged by."""
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Collection
 
 from swarmd_sim.checkers.base import RunContext
 
@@ -41,6 +42,13 @@ class Paths:
         if len(self._seconds) < PATH_S:
             return False
         return all(self._are_joined(a, b, groups) for groups in (*self._seconds, self._grouped()))
+
+    def joined_with(self, hosts: Collection[int]) -> list[int]:
+        """Who has a path to one of some hosts, or is one of them with anybody beside it, at the last look."""
+        groups = self._seconds[-1] if self._seconds else {}
+        sizes = Counter(groups.values())
+        wanted = {groups[host] for host in hosts if host in groups and sizes[groups[host]] > 1}
+        return [host for host, group in sorted(groups.items()) if group in wanted]
 
     def _grouped(self) -> Groups:
         run = self._run

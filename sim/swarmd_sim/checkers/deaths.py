@@ -1,0 +1,61 @@
+"""Who can know of a death, and since when: by path to somebody who could hear the one that died."""
+
+from swarmd_sim.checkers.base import RunContext
+from swarmd_sim.checkers.paths import Paths
+
+
+class Deaths:
+    """From when on each host can know of each death.
+
+    Where radios reach everybody, those can that fair links join. Where they do not, a host learns of a death from
+    somebody who heard the dead one, by way of others: it can since a path to one of those stands, itself among them
+    where it has anybody to ask. A path that breaks counts anew.
+
+    Args:
+        run: The run.
+        paths: Who reaches whom.
+    """
+
+    def __init__(self, run: RunContext, paths: Paths) -> None:
+        self._run = run
+        self._paths = paths
+        self._witnesses: dict[tuple[int, int], list[int]] = {}
+        self._since_ns: dict[tuple[int, int], dict[int, int]] = {}
+
+    def on_step(self) -> None:
+        """About once a second, after the paths have looked: note who can know from now on."""
+        if not self._run.radio.has_geometry:
+            return
+        for victim, crashed_ns in sorted(self._run.watch.crashes.items()):
+            death = victim, crashed_ns
+            first = death not in self._since_ns
+            if first:
+                self._witnesses[death] = self._heard_by(victim)
+            known, now_ns = self._since_ns.get(death, {}), crashed_ns if first else self._run.engine.now_ns
+            told = self._paths.joined_with(self._witnesses[death])
+            self._since_ns[death] = {host: known.get(host, now_ns) for host in told}
+
+    def could_know(self, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+        """Who can know of a death since a time within a span.
+
+        Args:
+            victim: Who died.
+            crashed_ns: When.
+            asked_ns: Before this nobody looks for it: it had announced an absence.
+            span: After when, and before when.
+
+        Returns:
+            Hosts, in order.
+        """
+        if self._run.radio.has_geometry:
+            since = self._since_ns.get((victim, crashed_ns), {})
+            return [host for host, at_ns in since.items() if span[0] < max(at_ns, asked_ns) < span[1]]
+        if not span[0] < asked_ns < span[1]:
+            return []
+        return [host.index for host in self._run.component()]
+
+    def _heard_by(self, victim: int) -> list[int]:
+        """Who was within reach of the dead one, whatever links faults had cut."""
+        radio, now_ns = self._run.radio, self._run.engine.now_ns
+        near = (host.index for host in self._run.live() if host.index != victim)
+        return [index for index in near if radio.hears(victim, index, now_ns)]

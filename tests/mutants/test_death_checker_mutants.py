@@ -1,0 +1,67 @@
+"""A mutant for each rule by which the checker of deaths judges: break the rule, and the law for it must fail."""
+
+import pytest
+
+from swarmd_sim.checkers.deaths import Deaths
+from swarmd_sim.checkers.paths import Paths
+from tests.support import death_laws as laws
+from tests.support.mutants import Law, Mutant, assert_found, each_mutant
+
+ON_STEP = Deaths.on_step
+COULD_KNOW = Deaths.could_know
+
+
+def asks_only_who_heard_it(patch: pytest.MonkeyPatch) -> None:
+    """By direct hearing: whoever heard the dead one, and nobody behind."""
+
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+        known = COULD_KNOW(self, victim, crashed_ns, asked_ns, span)
+        return [host for host in known if host in self._witnesses[victim, crashed_ns]]
+
+    patch.setattr(Deaths, "could_know", could_know)
+
+
+def asks_the_largest_part(patch: pytest.MonkeyPatch) -> None:
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+        return [host.index for host in self._run.component()] if span[0] < asked_ns < span[1] else []
+
+    patch.setattr(Deaths, "could_know", could_know)
+
+
+def counts_from_the_death(patch: pytest.MonkeyPatch) -> None:
+    def on_step(self: Deaths) -> None:
+        ON_STEP(self)
+        for (_, crashed_ns), since in self._since_ns.items():
+            since.update(dict.fromkeys(since, crashed_ns))
+
+    patch.setattr(Deaths, "on_step", on_step)
+
+
+def forgets_that_a_path_broke(patch: pytest.MonkeyPatch) -> None:
+    def on_step(self: Deaths) -> None:
+        before = {death: dict(since) for death, since in self._since_ns.items()}
+        ON_STEP(self)
+        for death, since in before.items():
+            self._since_ns[death] = {**self._since_ns[death], **since}
+
+    patch.setattr(Deaths, "on_step", on_step)
+
+
+def asks_who_is_alone(patch: pytest.MonkeyPatch) -> None:
+    joined_with = Paths.joined_with
+    patch.setattr(Paths, "joined_with", lambda self, hosts: [*joined_with(self, hosts), *hosts])
+
+
+PAIRS: list[tuple[Law, Mutant]] = [
+    (laws.a_death_is_owed_by_path, asks_only_who_heard_it),
+    (laws.neighbours_that_know_excuse_nobody_else, asks_only_who_heard_it),
+    (laws.nobody_owes_what_no_path_leads_to, asks_the_largest_part),
+    (laws.a_path_counts_from_its_start, counts_from_the_death),
+    (laws.a_path_that_breaks_counts_anew, forgets_that_a_path_broke),
+    (laws.who_could_hear_it_and_is_alone_owes_nothing, asks_who_is_alone),
+]
+
+
+@each_mutant(PAIRS)
+def test_the_mutant_is_found(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)

@@ -1,0 +1,20 @@
+"""The checker of deaths over hops; `tests/mutants/test_death_checker_mutants.py` shows that each law can fail."""
+
+import pytest
+
+from tests.support import death_laws as laws
+from tests.support.mutants import Law
+
+LAWS = (
+    laws.a_death_is_owed_by_path,
+    laws.nobody_owes_what_no_path_leads_to,
+    laws.a_path_counts_from_its_start,
+    laws.a_path_that_breaks_counts_anew,
+    laws.who_could_hear_it_and_is_alone_owes_nothing,
+    laws.neighbours_that_know_excuse_nobody_else,
+)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_law_holds(law: Law) -> None:
+    law()
