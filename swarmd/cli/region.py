@@ -219,8 +219,10 @@ def _export(args: argparse.Namespace) -> int:
     read_config(args.folder)
     store = Store(args.folder / FILE_NAME)
     try:
-        write = partial(write_stored, stored(args.to)) if is_address(args.to) else None
-        print(f"{export(store, Path(args.to), write)} words are in {args.to.partition('?')[0]}")
+        place = stored(args.to) if is_address(args.to) else None
+        folder = Path(args.to) if place is None else place.folder
+        write = partial(write_stored, place) if place is not None and folder is None else None
+        print(f"{export(store, folder or Path(), write)} words are in {args.to.partition('?')[0]}")
     finally:
         store.close()
     return 0

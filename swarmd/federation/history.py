@@ -4,19 +4,21 @@
 
 One row a word: everything that the region accepted, with the columns of the present table. An export writes what came
 since the last one and then takes it out of the region's file, so a word lies in one place; an export that is cut short
-is written again under the same names. `asking.py` asks; any engine that reads Parquet can (docs/federation.md). Needs
-the extra `parquet`.
+is written again under the same names. A file is there whole or not at all, and durable before the region forgets
+(`whole_files.py`). `asking.py` asks; any engine that reads Parquet can (docs/federation.md). Needs the extra `parquet`.
 """
 
 import datetime
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from swarmd.errors import DaemonError
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
 from swarmd.federation.store import Store
+from swarmd.federation.whole_files import alone_in, write_whole
 
 EXPORT_ROWS = 50_000
 """Words of one turn, some 40 MB in memory."""
@@ -51,15 +53,14 @@ def export(store: Store, folder: Path, write: Write | None = None) -> int:
         write: Takes words and the number of the first, and is done when they are durable; None: into the folder.
 
     Raises:
-        DaemonError: pyarrow is missing, or the folder cannot be written.
+        DaemonError: pyarrow is missing, the folder cannot be written, or another export is about it.
     """
+    if write is None:
+        with alone_in(folder):
+            return export(store, folder, partial(write_words, folder))
     count = 0
     while rows := store.history(EXPORT_ROWS):
-        said = [row for _, row in rows]
-        if write is None:
-            write_words(folder, said, rows[0][0])
-        else:
-            write(said, rows[0][0])
+        write([row for _, row in rows], rows[0][0])
         store.forget_history(rows[-1][0])
         count += len(rows)
     return count
@@ -77,14 +78,19 @@ def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int) ->
         DaemonError: pyarrow is missing, or the folder cannot be written.
     """
     for (swarm, day), table in tables_of(rows):
-        place = folder / "objects" / f"swarm={swarm}" / f"day={day}"
+        path = folder / "objects" / f"swarm={swarm}" / f"day={day}" / f"{number:012}.parquet"
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            path = place / f"{number:012}.parquet"
-            arrow_of().parquet.write_table(table, path.with_suffix(".new"), compression="zstd")
-            os.replace(path.with_suffix(".new"), path)
+            write_whole(path, packed(table))
         except OSError as error:
-            raise DaemonError(f"{place} cannot be written: {error.strerror or error}") from error
+            raise DaemonError(f"{path.parent} cannot be written: {error.strerror or error}") from error
+
+
+def packed(table: Any) -> memoryview:
+    """One of pyarrow's tables as a Parquet file."""
+    arrow = arrow_of()
+    data = arrow.BufferOutputStream()
+    arrow.parquet.write_table(table, data, compression="zstd")
+    return memoryview(data.getvalue())
 
 
 def tables_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[str, str], Any]]:

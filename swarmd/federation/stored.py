@@ -4,18 +4,19 @@
     gs://BUCKET/PREFIX
 
 The address is pyarrow's (extra `parquet`), and so are the credentials: AWS_ACCESS_KEY_ID and the like, or what the host
-bears: never part of the address. In a store a file appears whole or not at all. A question lists a swarm's files, 1,000
-names a round trip, chooses those of its days by their names, and has DuckDB (extra `duckdb`) read them through pyarrow;
-without it pyarrow answers.
+bears: never part of the address. In a store a file appears whole or not at all; `file://` is a folder, and written as
+one. A question lists a swarm's files, 1,000 names a round trip, chooses those of its days by their names, and has
+DuckDB (extra `duckdb`) read them through pyarrow; without it pyarrow answers.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarmd.errors import DaemonError
 from swarmd.federation.asking import import_duckdb, question
-from swarmd.federation.history import arrow_of, ask_files, day_of, tables_of
+from swarmd.federation.history import arrow_of, ask_files, day_of, packed, tables_of, write_words
 from swarmd.federation.rows import ObjectQuery
 
 _FILE = re.compile(r"/objects/swarm=([^/]+)/day=([^/]+)/[^/]+\.parquet\Z")
@@ -30,6 +31,11 @@ class Stored(NamedTuple):
     """Bucket and prefix."""
     name: str
     """As people wrote it, without what follows a question mark."""
+
+    @property
+    def folder(self) -> Path | None:
+        """What it is in this machine's own files (`file://`); None: a store."""
+        return Path(self.base) if self.files.type_name == "local" else None
 
 
 def is_address(text: str) -> bool:
@@ -71,16 +77,17 @@ def write_stored(place: Stored, rows: Sequence[Mapping[str, Any]], number: int) 
     Raises:
         DaemonError: The store takes nothing.
     """
+    if place.folder is not None:
+        write_words(place.folder, rows, number)
+        return
     arrow = arrow_of()
     for (swarm, day), table in tables_of(rows):
         path = f"{place.base}/objects/swarm={swarm}/day={day}/{number:012}.parquet"
         try:
-            # In a local folder, which has such an address too, there must be one; a bucket has none.
             place.files.create_dir(path.rpartition("/")[0], recursive=True)
-            data = arrow.BufferOutputStream()  # First: what cannot be written as Parquet leaves no file.
-            arrow.parquet.write_table(table, data, compression="zstd")
+            data = packed(table)  # First: what cannot be written as Parquet leaves no file.
             with place.files.open_output_stream(path) as out:
-                out.write(data.getvalue())
+                out.write(data)
         except (arrow.ArrowException, OSError) as error:
             raise DaemonError(f"{place.name} takes nothing: {_words(error)}") from error
 

@@ -8,12 +8,16 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from swarmd.cli.main import main
 from swarmd.errors import DaemonError
 from swarmd.federation import asking
 from swarmd.federation.asking import ask_duckdb
 from swarmd.federation.history import ask, day_of, export, files_of, write_words
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
+from swarmd.federation.settings import make_region
+from swarmd.federation.store import FILE_NAME
 from swarmd.federation.stored import ask_stored, stored, stored_files, write_stored
+from tests.support import export_laws
 from tests.support.federation_world import World, make_world
 
 pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra parquet)")
@@ -63,6 +67,45 @@ def test_an_export_that_was_cut_short_writes_nothing_twice(
 
     assert pyarrow.dataset.dataset(str(tmp_path / "past")).count_rows() == count
     world.close()
+
+
+@pytest.mark.parametrize("step", ["half", "named", "forgets"])
+def test_an_export_that_is_killed_leaves_whole_files_and_the_next_has_each_word_once(step: str) -> None:
+    export_laws.kill_leaves_whole_files(step)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        export_laws.a_file_is_durable_before_it_is_named,
+        export_laws.a_disk_that_refuses_leaves_the_old_file,
+        export_laws.two_exports_do_not_write_into_each_other,
+    ],
+    ids=lambda law: law.__name__,
+)
+def test_the_law_holds(law: Callable[[Path], None], tmp_path: Path) -> None:
+    law(tmp_path)
+
+
+def test_an_address_of_this_machine_is_exported_to_as_a_folder_is(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The draft of an export that was killed is removed there too."""
+    assert world.store is not None
+    count = len(world.store.history(10_000))
+    world.close()
+    region = tmp_path / "region"
+    make_region(region)
+    (file,) = tmp_path.rglob(FILE_NAME)
+    file.replace(region / FILE_NAME)
+    draft = tmp_path / "past" / "objects" / "swarm=a" / "day=2026-11-01" / "000000000001.parquet.new"
+    draft.parent.mkdir(parents=True)
+    draft.write_bytes(b"half")
+    place = f"{tmp_path.as_uri()}/past"
+    assert main(["region", "export", str(region), place]) == 0
+    assert capsys.readouterr().out == f"{count} words are in {place}\n"
+    assert export_laws.words_in(tmp_path / "past") == count
+    assert not draft.exists()
 
 
 def test_duckdb_gives_the_same_rows_in_the_same_order(world: World, tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Files of an export, each of which is there whole or not at all, whenever the power goes.
+
+Written under a name of its own beside (`NAME.new`), made durable, then renamed; folders that were made for it and its
+own are made durable too. What a writer that was killed left is removed by the next one.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from swarmd.errors import DaemonError
+
+DRAFT = ".new"
+"""What the name of a file ends with that is not whole yet."""
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
+    """Write a file with all folders above it.
+
+    Raises:
+        OSError: It cannot be written; what was there before still is.
+    """
+    _make_folder(path.parent)
+    draft = path.with_name(path.name + DRAFT)
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Be the only writer of a folder, and begin with removing what one that was killed left of a file.
+
+    Raises:
+        DaemonError: Another one writes there, or the folder cannot be made.
+    """
+    try:
+        _make_folder(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DaemonError(f"{folder} cannot be written: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DaemonError(f"another export writes into {folder}; wait until it is done") from None
+        for draft in folder.rglob(f"*{DRAFT}"):
+            draft.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(folder: Path) -> None:
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in reversed(made):
+        _sync_folder(one.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
