@@ -30,7 +30,11 @@ from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.types import Pose
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.state.observations import LocalDetection
+from swarmd_protocols.thumbs.form import name_of
 from swarmd_protocols.thumbs.requests import Shelve
+
+_SCALES_MAX = 1_024
+"""Pictures whose scale is remembered: as many things as a judge is asked about."""
 
 
 class EyeLink:
@@ -76,6 +80,8 @@ class EyeLink:
         self._tracks = TrackFeed(
             sightings, self._command, metrics.stage("capture_to_local"), config.eye.moving, self._shelve
         )
+        self._scales: dict[bytes, float] = {}
+        """By picture's name, the newest last."""
         self._pilot = CellPilot(self._command, self._send, self._where, log)
         bus.subscribe(self._tracks.on_notice)
         driver.on_order("state", self._pilot.on_order)
@@ -351,12 +357,22 @@ class EyeLink:
         except StateError as error:
             self._log.warning("state_refused", request=type(request).__name__, error=str(error))
 
-    def _shelve(self, jpeg: bytes) -> bool:
+    def pixel_m_of(self, picture: bytes) -> float:
+        """Metres of ground that a pixel of one of this eye's pictures shows, by its name; 0.0: not known.
+
+        Of pictures of an earlier life as of the newest one: by the same camera and model as a rule.
+        """
+        return self._scales.get(picture, next(reversed(self._scales.values()), 0.0))
+
+    def _shelve(self, crop: ipc.Crop) -> bool:
         try:
-            self._driver.command("thumbs", Shelve(jpeg))
+            self._driver.command("thumbs", Shelve(crop.jpeg))
         except StateError as error:
             self._log.warning("thumbnail_refused", error=str(error))
             return False
+        self._scales[name_of(crop.jpeg)] = crop.pixel_m
+        if len(self._scales) > _SCALES_MAX:
+            del self._scales[next(iter(self._scales))]
         return True
 
 

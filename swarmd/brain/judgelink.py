@@ -91,7 +91,9 @@ class JudgeLink:
             return
         borrow = "yes" if settings.borrow else ""
         left_ms, cause = round(settings.deadline_s * 1e3), self._causes.get(question.object_id, "")
-        if not self._worker.say(words.Look(question.number, settings.model, jpeg, left_ms, borrow, cause)):
+        eye = self._parts.eye
+        scale = 0.0 if eye is None else eye.pixel_m_of(question.picture)
+        if not self._worker.say(words.Look(question.number, settings.model, jpeg, left_ms, borrow, cause, scale)):
             judging.unanswered(question.number, now_s)
 
     def on_looked(self, said: words.Looked) -> None:

@@ -36,7 +36,7 @@ class TrackFeed:
         command: Callable[[object], None],
         capture_to_local: Histogram,
         moving: bool,
-        shelve: Callable[[bytes], bool] = lambda jpeg: False,
+        shelve: Callable[[ipc.Crop], bool] = lambda crop: False,
     ) -> None:
         """Nothing is tracked yet.
 
@@ -119,7 +119,7 @@ class TrackFeed:
         if crop is None:
             return detection
         del self._crops[detection.track_id]
-        if crop.label != detection.label or not self._shelve(crop.jpeg):
+        if crop.label != detection.label or not self._shelve(crop):
             return detection
         return replace(detection, thumb=name_of(crop.jpeg))
 

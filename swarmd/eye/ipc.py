@@ -227,6 +227,8 @@ class Crop(_Message, frozen=True):
     track_id: int
     label: str
     jpeg: bytes
+    pixel_m: float = 0.0
+    """Metres of ground that a pixel of it shows, where the model sees at its own scale (`scale.py`); 0.0: not known."""
 
 
 class Stats(_Message, frozen=True):

@@ -55,9 +55,9 @@ class PictureMaker:
         """Follow this wish from the next frame on; an interval of 0 ends it."""
         self._wish = wish
 
-    def crops(self, frame: Frame, result: EyeResult) -> list[Crop]:
-        """Thumbnails that the brain shall have before it hears of this frame."""
-        return [] if self._thumbs is None else self._thumbs.crops(frame, result)
+    def crops(self, frame: Frame, result: EyeResult, pixel_m: float = 0.0) -> list[Crop]:
+        """Thumbnails that the brain shall have before it hears of this frame, a pixel of which shows `pixel_m`."""
+        return [] if self._thumbs is None else self._thumbs.crops(frame, result, pixel_m)
 
     def last_crops(self, track_ids: Sequence[int], now_ns: int) -> list[Crop]:
         """The same of tracks that end with the source."""

@@ -67,6 +67,7 @@ from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.geo.terrain import REASONS
 from swarmd_models.operating_point import alike_milli
+from swarmd_models.scale import frame_pixel_m
 from swarmd_models.strange import REASONS as STRANGE_REASONS
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
@@ -318,7 +319,9 @@ class EyeProcess:
     def _crop(self, frame: Frame, result: EyeResult) -> None:
         """Thumbnails of this frame's tracks, ahead of their events."""
         try:
-            crops = self._pictures.crops(frame, result)
+            height, width = frame.image.shape[:2]
+            scale = 0.0 if self._eye is None else frame_pixel_m(self._eye.detector.bundle, width, height)
+            crops = self._pictures.crops(frame, result, scale)
         except cv2.error as error:
             self._announce(f"a thumbnail could not be made: {error}")
             return

@@ -21,7 +21,7 @@ import numpy as np
 from swarmd.eye.ipc import Crop
 from swarmd_models.frame_ring import PRIVATE_LABELS
 from swarmd_models.redaction import Redactor, only_findings
-from swarmd_models.types import EyeResult, Frame, Image
+from swarmd_models.types import EyeResult, Frame, Image, TrackEvent
 from swarmd_protocols.thumbs.form import HEIGHT_MAX, SIDE_MIN, THUMB_MAX_BYTES, WIDTH_MAX, problem_of
 
 AROUND = 0.6
@@ -52,6 +52,8 @@ class _Look:
     worth: float
     label: str
     jpeg: bytes
+    pixel_m: float
+    """Metres of ground that a pixel of it shows; 0.0: not known."""
     told_ns: int | None = None
     """When the brain was given a picture of this track last; None: never."""
     is_told: bool = False
@@ -74,13 +76,19 @@ class ThumbMaker:
         self._private: list[tuple[int, _Box]] = []
         """When somebody was seen, and where, made larger."""
 
-    def crops(self, frame: Frame, result: EyeResult) -> list[Crop]:
-        """What the brain shall have before it hears of this frame."""
+    def crops(self, frame: Frame, result: EyeResult, pixel_m: float = 0.0) -> list[Crop]:
+        """What the brain shall have before it hears of this frame.
+
+        Args:
+            frame: The frame.
+            result: What came of it.
+            pixel_m: Metres of ground that a pixel of it shows; 0.0: not known.
+        """
         self._note_private(frame, result)
         given = []
         for event in result.events:
             if event.kind != "end" and not self._is_private(event.label):
-                self._look(frame, event.track_id, event.label, event.score, event.box)
+                self._look(frame, event, pixel_m)
             elif event.kind != "end":
                 self._looks.pop(event.track_id, None)
             given += self._due(event.track_id, frame.captured_ns, is_end=event.kind == "end")
@@ -105,9 +113,10 @@ class ThumbMaker:
                 place = _grown(box, PRIVATE_GROWS) if np.isfinite(box).all() else _EVERYWHERE
                 self._private.append((now_ns, place))
 
-    def _look(self, frame: Frame, track_id: int, label: str, score: float, box: _Box) -> None:
+    def _look(self, frame: Frame, event: TrackEvent, pixel_m: float) -> None:
         height, width = frame.image.shape[:2]
-        shown = _window(box, width, height)
+        track_id, label, score, box = event.track_id, event.label, event.score, event.box
+        shown = window_of(box, width, height)
         if shown is None or any(_touch(shown, private) for _, private in self._private):
             return
         if self._redactor is not None and self._redactor.is_masked(shown, width, height):
@@ -116,20 +125,15 @@ class ThumbMaker:
         worth = score * _visible(box, width, height) * min(1.0, (box[2] - box[0]) * (box[3] - box[1]) / 4_096) ** 0.25
         if old is not None and old.label == label and worth < old.worth * BETTER:
             return
-        jpeg = _jpeg_of(self._visible_part(frame.image, shown, box))
+        shows_frames = self._redactor is not None and self._redactor.shows_frames
+        jpeg = jpeg_of(visible_part(frame.image, shown, box, shows_frames))
         if not jpeg:
             return
+        scale = pixel_m / scale_of(shown[3] - shown[1], shown[2] - shown[0])
         self._looks.pop(track_id, None)
-        self._looks[track_id] = _Look(worth, label, jpeg, None if old is None else old.told_ns)
+        self._looks[track_id] = _Look(worth, label, jpeg, scale, None if old is None else old.told_ns)
         if len(self._looks) > TRACKS_MAX:
             del self._looks[next(iter(self._looks))]
-
-    def _visible_part(self, image: Image, shown: tuple[int, int, int, int], box: _Box) -> Image:
-        left, top, right, bottom = shown
-        part = np.ascontiguousarray(image[top:bottom, left:right])
-        if self._redactor is not None and self._redactor.shows_frames:
-            return part
-        return only_findings(part, [(box[0] - left, box[1] - top, box[2] - left, box[3] - top)])
 
     def _due(self, track_id: int, now_ns: int, *, is_end: bool) -> list[Crop]:
         look = self._looks.pop(track_id, None) if is_end else self._looks.get(track_id)
@@ -141,7 +145,7 @@ class ThumbMaker:
         look.told_ns, look.is_told = now_ns, True
         if self._redactor is not None and self._redactor.shows_somebody(_pixels(look.jpeg)):
             return []
-        return [Crop(track_id, look.label, look.jpeg)]
+        return [Crop(track_id, look.label, look.jpeg, look.pixel_m)]
 
 
 def _pixels(jpeg: bytes) -> Image:
@@ -163,10 +167,10 @@ def _visible(box: _Box, width: int, height: int) -> float:
     return 1.0 if box[0] > 0 and box[1] > 0 and box[2] < width and box[3] < height else 0.5
 
 
-def _window(box: _Box, width: int, height: int) -> tuple[int, int, int, int] | None:
+def window_of(box: _Box, width: int, height: int) -> tuple[int, int, int, int] | None:
     """What is shown of a frame: the box and what stands around it, four to three, moved into the frame.
 
-    >>> _window((100.0, 100.0, 140.0, 130.0), 640, 480)
+    >>> window_of((100.0, 100.0, 140.0, 130.0), 640, 480)
     (76, 82, 164, 148)
     """
     if not np.isfinite(box).all() or box[0] >= box[2] or box[1] >= box[3]:
@@ -182,10 +186,22 @@ def _window(box: _Box, width: int, height: int) -> tuple[int, int, int, int] | N
     return left, top, left + across, top + down
 
 
-def _jpeg_of(part: Image) -> bytes:
+def visible_part(image: Image, shown: tuple[int, int, int, int], box: _Box, shows_frames: bool) -> Image:
+    """What a picture of a box shows of a frame: where whole frames may not be shown, all but the box is flat."""
+    left, top, right, bottom = shown
+    part = np.ascontiguousarray(image[top:bottom, left:right])
+    return part if shows_frames else only_findings(part, [(box[0] - left, box[1] - top, box[2] - left, box[3] - top)])
+
+
+def scale_of(height: int, width: int) -> float:
+    """Pixels of the picture for a pixel of a part of a frame; never scaled up."""
+    return min(1.0, WIDTH_MAX / width, HEIGHT_MAX / height)
+
+
+def jpeg_of(part: Image) -> bytes:
     """A part of a frame as a picture that peers take; b"" where none can be made."""
     height, width = part.shape[:2]
-    scale = min(1.0, WIDTH_MAX / width, HEIGHT_MAX / height)
+    scale = scale_of(height, width)
     if scale < 1.0:
         size = max(SIDE_MIN, int(width * scale)), max(SIDE_MIN, int(height * scale))
         part = np.asarray(cv2.resize(part, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)

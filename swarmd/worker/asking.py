@@ -12,6 +12,7 @@ from swarmd.errors import ControlError, WorkerError
 
 if TYPE_CHECKING:
     from swarmd_models.backends.base import Array
+    from swarmd_models.bundle import Bundle
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
 _WAIT_S = 70.0
@@ -75,12 +76,17 @@ def address_of(status: Mapping[str, Any]) -> str:
 
 def named(model: str) -> tuple[str, str]:
     """The name as served, and the version where a bundle is meant (`zoo:NAME`, a file); raises `ModelError`."""
+    bundle = bundle_of(model)
+    return (model, "") if bundle is None else (bundle.name, bundle.digest)
+
+
+def bundle_of(model: str) -> "Bundle | None":
+    """The bundle that is meant (`zoo:NAME`, a file); None: a name as served. Raises `ModelError`."""
     if not (model.startswith("zoo:") or Path(model).suffix in (".toml", ".tflite", ".onnx")):
-        return model, ""
+        return None
     from swarmd_models.bundle import load_bundle
 
-    bundle = load_bundle(model)
-    return bundle.name, bundle.digest
+    return load_bundle(model)
 
 
 PICTURE = {"name": "image", "shape": [-1, -1, -1]}

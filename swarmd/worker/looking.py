@@ -1,7 +1,8 @@
 """A picture of this device before a model, asked for by its own brain: at the worker's front door, as programs ask.
 
 So whatever holds for programs holds here: places in the queue, deadlines, the eye that goes first, who may be borrowed
-from and what is held against the own model. It goes at the lowest priority, and one at a time.
+from and what is held against the own model. It goes at the lowest priority, and one at a time. Where both scales are
+known the model sees the thing as large as it was trained for (`swarmd_models/scale.py`).
 """
 
 import cv2
@@ -10,7 +11,9 @@ import numpy as np
 from swarmd.errors import ControlError, WorkerError
 from swarmd.worker import asking
 from swarmd.worker.words import Look, Looked
+from swarmd_models.bundle import Bundle
 from swarmd_models.errors import ModelError
+from swarmd_models.scale import as_trained
 from swarmd_protocols.thumbs.form import problem_of
 
 _LOW = 3
@@ -19,12 +22,13 @@ _REASON_MAX_CHARS = 300
 """Of why there is no answer."""
 
 
-def look(word: Look, address: str) -> Looked:
+def look(word: Look, address: str, served: Bundle | None = None) -> Looked:
     """Ask; blocks until the answer or the deadline.
 
     Args:
         word: What is asked.
         address: HOST:PORT where this worker serves.
+        served: The bundle that is served here under that name; None: none, and only a file's or the zoo's is known.
     """
     try:
         if problem := problem_of(word.jpeg):
@@ -32,8 +36,11 @@ def look(word: Look, address: str) -> Looked:
         picture = cv2.imdecode(np.frombuffer(word.jpeg, np.uint8), cv2.IMREAD_UNCHANGED)
         if picture is None:
             raise WorkerError("the picture cannot be decoded")
-        image = picture[..., None] if picture.ndim == 2 else picture
-        name, version = asking.named(word.model)
+        image = np.asarray(picture[..., None] if picture.ndim == 2 else picture, np.uint8)
+        bundle = asking.bundle_of(word.model)
+        name, version = (word.model, "") if bundle is None else (bundle.name, bundle.digest)
+        if (judge := bundle or served) is not None:
+            image = as_trained(image, word.pixel_m, judge)
         wish = asking.Wish(version, _LOW, word.left_ms, word.borrow, cause=word.cause)
         head, outputs = asking.infer(address, name.removesuffix(".detect") + ".detect", image, wish)
         score = max((float(one) for one in outputs["scores"].reshape(-1)), default=0.0)

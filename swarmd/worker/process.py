@@ -51,7 +51,7 @@ from swarmd.worker.words import (
     decode_to_worker,
     encode,
 )
-from swarmd_models.bundle import load_bundle
+from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.detector import DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.service import Service
@@ -224,10 +224,18 @@ class WorkerProcess:
         from swarmd.worker.looking import look
 
         try:
-            said = await asyncio.get_running_loop().run_in_executor(self._looker, look, word, self._address)
+            served = self._served(word.model)
+            said = await asyncio.get_running_loop().run_in_executor(self._looker, look, word, self._address, served)
         except Exception as error:  # The brain waits for one answer, and asks nothing else before it.
             said = Looked(word.number, None, reason=f"{type(error).__name__}: {error}"[:300])
         self._say(said)
+
+    def _served(self, model: str) -> Bundle | None:
+        """The newest bundle that is served under a name; None: there is none."""
+        try:
+            return self._api.residency.find(model)[0].service.bundle
+        except NotResidentError:
+            return None
 
     def _lend(self, word: Lend) -> None:
         task = self._lent[word.job] = asyncio.create_task(self._answer(word))

@@ -105,6 +105,8 @@ class Look(_Word, frozen=True):
     """As `Swarmd-Borrow`: another member may answer; "": this device alone."""
     cause: str = ""
     """`traceparent` of the sighting that the picture is of; "": it is not known."""
+    pixel_m: float = 0.0
+    """Metres of ground that a pixel of it shows (`swarmd_models/scale.py`); 0.0: not known."""
 
 
 class Drop(_Word, frozen=True):

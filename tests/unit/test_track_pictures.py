@@ -31,8 +31,8 @@ class Brain:
         assert isinstance(request, Observed)
         self.told += request.detections
 
-    def shelve(self, jpeg: bytes) -> bool:
-        self.shelved.append(jpeg)
+    def shelve(self, crop: Crop) -> bool:
+        self.shelved.append(crop.jpeg)
         return self.keeps
 
     def frame(self, at_s: float, kind: str, label: str = "hot-spot", track: int = 1, north_m: float = 0.0) -> None:
