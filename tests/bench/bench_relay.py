@@ -7,6 +7,7 @@ From 20 s on somebody drawn sends 104 bytes, reliably, to somebody drawn that it
 
 import argparse
 import random
+from typing import NamedTuple
 
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Command
@@ -23,8 +24,17 @@ _FROM_S, _REST_S = 20, 5
 _MARK = b"\x01MARK"
 
 
-def measure(name: str, speed_m_s: float, seed: int, seconds: int, gap_ms: int) -> str:
-    """One run, in words.
+class Relayed(NamedTuple):
+    """What one run gave."""
+
+    sent: int
+    took_ms: list[int]
+    """Of those that arrived, in order."""
+    bytes_node_s: float
+
+
+def relayed(name: str, speed_m_s: float, seed: int, seconds: int, gap_ms: int) -> Relayed:
+    """One run.
 
     Args:
         name: Of the scenario.
@@ -33,6 +43,14 @@ def measure(name: str, speed_m_s: float, seed: int, seconds: int, gap_ms: int) -
         seconds: Of the run, the last five without new frames.
         gap_ms: Between two frames of all nodes together.
     """
+    sound = Relay.__init__, Relay.on_command
+    try:
+        return _run(name, speed_m_s, seed, seconds, gap_ms)
+    finally:
+        Relay.__init__, Relay.on_command = sound  # type: ignore[method-assign]
+
+
+def _run(name: str, speed_m_s: float, seed: int, seconds: int, gap_ms: int) -> Relayed:
     moves = {"mobility.speed_m_s": speed_m_s} if speed_m_s else {}
     run = Simulation(
         load_scenario(name, {"swarm.seconds": seconds, "checks.settle_s": float(_REST_S), "fault": [], **moves}), seed
@@ -70,11 +88,16 @@ def measure(name: str, speed_m_s: float, seed: int, seconds: int, gap_ms: int) -
 
     run.engine.at(_FROM_S * S, say)
     figures = run.run().figures
-    took_ms = sorted(one // MS for one in took_ns.values())
+    return Relayed(len(sent), sorted(one // MS for one in took_ns.values()), float(str(figures["bytes_per_node_s"])))
+
+
+def measure(name: str, speed_m_s: float, seed: int, seconds: int, gap_ms: int) -> str:
+    """One run as `relayed` makes it, in words."""
+    sent, took_ms, bytes_node_s = relayed(name, speed_m_s, seed, seconds, gap_ms)
     return (
-        f"{name} seed {seed}: {len(took_ms)} of {len(sent)} arrive, {100 * len(took_ms) / len(sent):.2f} %; "
+        f"{name} seed {seed}: {len(took_ms)} of {sent} arrive, {100 * len(took_ms) / sent:.2f} %; "
         f"p50 {took_ms[len(took_ms) // 2]} ms, p99 {took_ms[len(took_ms) * 99 // 100]} ms; "
-        f"{figures['bytes_per_node_s']} B/s a node"
+        f"{bytes_node_s} B/s a node"
     )
 
 
