@@ -2,7 +2,7 @@
 
 Two members that say they hear a deaf one keep it from being failed. Who died, left or went away says nothing any more:
 it keeps no dead member among the living, and no healthy one degraded. What others have signed of a member counts as
-soon as too few hear it.
+soon as too few hear it. Who has signed itself that a member failed speaks for it no longer.
 """
 
 from hypothesis import example, given, settings
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Command, GoAway, Leave, MemberState
 from swarmd_protocols.swim.members import REACHABLE, Member
-from swarmd_protocols.swim.messages import LEVEL_FAILED, LINK_ONE_WAY, Accusation, AccusationBody
+from swarmd_protocols.swim.messages import (
+    LEVEL_FAILED,
+    LEVEL_SUSPECT,
+    LEVEL_UNRESPONSIVE,
+    LINK_ONE_WAY,
+    Accusation,
+    AccusationBody,
+)
 from swarmd_protocols.swim.rules import WITNESSES_WANTED
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
@@ -56,7 +63,9 @@ def check_counts(net: Net, observers: list[int]) -> None:
     for observer in observers:
         table = net.hosts[observer].node._core.table.by_node
         for member in table.values():
-            words = [dict(one.report.links).get(member.node, 0) for one in table.values() if one.state in REACHABLE]
+            signed = [who for who, held in (member.accusations or {}).items() if held.level == LEVEL_FAILED]
+            here = [one for one in table.values() if one.state in REACHABLE and one.node not in signed]
+            words = [dict(one.report.links).get(member.node, 0) for one in here]
             assert member.report.witnesses == words.count(LINK_ONE_WAY)
             assert member.report.reporters == sum(1 for word in words if word)
 
@@ -121,12 +130,10 @@ def after(net: Net, index: int) -> list[int]:
     return [host.index for host in [*ring[at + 1 :], *ring[:at]]]
 
 
-def accuse(net: Net, accuser: int, observer: int) -> None:
-    """An observer is told, signed, that a member finds the deaf one failed."""
+def accuse(net: Net, accuser: int, observer: int, level: int = LEVEL_FAILED) -> None:
+    """An observer is told, signed, that a member finds the deaf one failed, or less."""
     body = encode(
-        AccusationBody(
-            net.hosts[accuser].node.node, seen(net, observer).node, seen(net, observer).incarnation, LEVEL_FAILED
-        )
+        AccusationBody(net.hosts[accuser].node.node, seen(net, observer).node, seen(net, observer).incarnation, level)
     )
     word = Accusation(body, net.hosts[accuser].node._core.sign("accuse", body))
     net.hosts[observer].node._swim.membership.accusations.on_accusation(word, None)
@@ -171,3 +178,44 @@ def check_waiting_verdicts(how: str, seed: int) -> None:
     net.run(0.001)
     assert seen(net, observer).state is MemberState.FAILED
     check_counts(net, [observer, first])
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    said=st.lists(st.sampled_from((LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, LEVEL_FAILED)), min_size=5, max_size=5),
+    seed=st.integers(0, 99),
+)
+@example(said=[LEVEL_FAILED] * 5, seed=1)
+@example(said=[LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, LEVEL_FAILED, LEVEL_FAILED, LEVEL_SUSPECT], seed=1)
+def test_who_has_declared_a_member_failed_speaks_for_it_no_longer(said, seed):
+    check_signers(said, seed)
+
+
+def check_signers(said: list[int], seed: int) -> None:
+    """Whatever becomes of the report that takes its word back, until the member refutes what was signed."""
+    net = deafened(seed)
+    observer, *others = OTHERS
+    witnesses = [
+        other
+        for other in others
+        if dict(seen(net, observer, other).report.links).get(net.hosts[DEAF].node.node) == LINK_ONE_WAY
+    ]
+    assert seen(net, observer).report.witnesses == len(witnesses)
+    accusers = sorted(others, key=lambda other: other not in witnesses)
+    for accuser, level in zip(accusers, said, strict=True):
+        accuse(net, accuser, observer, level)
+    left = len(witnesses) - said[: len(witnesses)].count(LEVEL_FAILED)
+    assert seen(net, observer).report.witnesses == left
+    net.hosts[observer].node._swim.membership.links.weigh_of(seen(net, observer, other).node for other in others)
+    assert seen(net, observer).report.witnesses == left
+    check_counts(net, [observer])
+    if left < WITNESSES_WANTED and said.count(LEVEL_FAILED) >= 3:
+        net.hosts[DEAF].dark = True
+        assert net.run_until(lambda: seen(net, observer).state is MemberState.FAILED, 1) is not None
+        return
+    before = seen(net, observer).incarnation
+    net.blocked.clear()
+    assert net.run_until(lambda: seen(net, observer).incarnation > before, 10, 0.001) is not None
+    check_counts(net, [observer])
+    assert net.run_until(lambda: net.all_see(MemberState.ALIVE, DEAF, list(OTHERS)), BOUND_S) is not None
+    check_counts(net, list(OTHERS))

@@ -93,6 +93,7 @@ class Net:
         self.icmp = icmp
         self.subs = subs or (lambda index: [])
         self.blocked: set[tuple[int, int]] = set()
+        self.slow_ns: dict[tuple[int, int], int] = {}
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.order = 0
         self.log: list[tuple[int, int, Effect]] = []
@@ -202,6 +203,7 @@ class Net:
         if host.dark or other.dark or (host.index, target) in self.blocked or self.rng.random() < loss:
             return
         delay = self.delay_ns + int(self.rng.random() * self.delay_ns / 4)
+        delay += self.slow_ns.get((host.index, target), 0)
         if not other.up:
             if self.icmp and isinstance(event, DatagramReceived) and self.rng.random() >= loss:
                 self.at(self.now + 2 * delay, lambda: self.feed(host.index, SendFailed(destination, REFUSED)))

@@ -6,6 +6,8 @@
 - Whoever was often wrong is not believed, but looked into (`standing.py`).
 """
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 
 from swarmd_protocols.channel.bucket import TokenBucket
@@ -53,6 +55,8 @@ class Accusations:
         self.standing = standing
         self.looking: dict[bytes, tuple[NodeId, int]] = {}
         """Members that this node looks at because of an accuser whose word is doubted, and since when."""
+        self.weigh_reports: Callable[[Iterable[NodeId]], None] = lambda _: None
+        """Called with those whose verdict is held from here on; of the link reports, which are made after this."""
         self._hearsay: dict[NodeId, int] = {}
         """Members in doubt on others' word, and how long after the last look the next one comes, nanoseconds."""
         self._asks = TokenBucket(_ASKS_PER_S, _ASKS_BURST)
@@ -158,6 +162,8 @@ class Accusations:
         if accuser not in member.accusations and len(member.accusations) >= _ACCUSERS_KEPT:
             return
         member.accusations[accuser] = HeldAccusation(level, encoded, self.core.now_ns)
+        if level == LEVEL_FAILED:
+            self.weigh_reports((accuser,))
         told = sum(1 for held in member.accusations.values() if held.level == level)
         if told <= (_SPREAD_PER_LEVEL[level] or self.core.config.accusers_needed + 1):
             self.core.spread(("accuse", accuser, member.node), encoded, VERDICT)

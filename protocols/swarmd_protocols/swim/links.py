@@ -1,11 +1,12 @@
 """Which links are broken, published by the one who sees it: "a hears b, b does not hear a". Signed, newest wins."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import DETAIL, Core
 from swarmd_protocols.swim.members import LINKS, REACHABLE, Member
@@ -27,6 +28,7 @@ class LinkReports:
         self.core = core
         self._judge = judge
         self._accusations = accusations
+        accusations.weigh_reports = self.weigh_of
         self._sequence = 0
         self._due = False
         self.own: tuple[tuple[bytes, int], ...] = ()
@@ -132,16 +134,28 @@ class LinkReports:
         self.weigh(reporter)
 
     def weigh(self, reporter: Member) -> None:
-        """Let what a reporter says count while it is here, and only then.
+        """Let what a reporter says count while it is here, and of nobody whom it has declared failed.
 
         Who died, left or is away takes nothing back: its word that it hears a member would keep that one from being
-        failed until the reporter returns. It counts again should the reporter return in the same life.
+        failed until the reporter returns. It counts again should the reporter return in the same life. And nobody
+        speaks for a member and against it: who has signed that it failed is heard on that side alone, since the report
+        that takes its other word back may be lost, until the member itself refutes.
         """
         report, known = reporter.report, self.core.table.by_node
         entries = report.links if reporter.state in REACHABLE else ()
-        before, report.weighed = report.weighed, tuple(entry for entry in entries if entry[0] in known)
+        before, report.weighed = (
+            report.weighed,
+            tuple(entry for entry in entries if entry[0] in known and not known[entry[0]].is_failed_by(reporter.node)),
+        )
         if before != report.weighed:
             self._replace(reporter, dict(before), dict(report.weighed))
+
+    def weigh_of(self, reporters: Iterable[NodeId]) -> None:
+        """Let what these report count anew: their verdicts of others are held from here on, or no longer."""
+        for node in reporters:
+            reporter = self.core.table.by_node.get(node)
+            if reporter is not None:
+                self.weigh(reporter)
 
     def _replace(self, reporter: Member, before: Mapping[bytes, int], after: Mapping[bytes, int]) -> None:
         reason = f"{reporter.name} reports its link to it"
@@ -154,7 +168,8 @@ class LinkReports:
             had = member.report.witnesses
             member.report.reporters += (node in after) - (node in before)
             member.report.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
-            self._judge.evaluate(member, reason)
+            signed = node not in after and member.is_failed_by(reporter.node)
+            self._judge.evaluate(member, f"{reporter.name} finds it failed" if signed else reason)
             if member.report.witnesses < WITNESSES_WANTED <= had:
                 self._accusations.weigh_again(member)
             if node in after and node not in before:

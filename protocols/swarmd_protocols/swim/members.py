@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from swarmd_protocols.effects import HostAnswer, MemberState
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import WAYS, Address, NodeId, without_zone
-from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
+from swarmd_protocols.swim.messages import LEVEL_FAILED, STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
     from swarmd_protocols.channel.bucket import TokenBucket
@@ -214,6 +214,11 @@ class Member:
     def newest_accusation(self) -> list[bytes]:
         """The newest of what is held against it, as a message to be sent; empty where there is none."""
         return [next(reversed(self.accusations.values())).encoded] if self.accusations else []
+
+    def is_failed_by(self, accuser: bytes) -> bool:
+        """Whether a member has declared it failed, at its current incarnation, and this node holds that verdict."""
+        held = self.accusations.get(NodeId(accuser)) if self.accusations else None
+        return held is not None and held.level == LEVEL_FAILED
 
     def take(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
         """Adopt a newer signed body."""

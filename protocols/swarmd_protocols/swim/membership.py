@@ -217,7 +217,7 @@ class Membership:
         reason = "refuted" if same_boot else "restarted"
         if body.address != member.address:
             reason = "moved"
-        old_state = member.state
+        old_state, accusers = member.state, tuple(member.accusations or ())
         if same_boot:
             self.accusations.refuted(member)
         encoded = encode(alive)
@@ -244,6 +244,7 @@ class Membership:
         elif old_state in (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY):
             reason = "returned"
         self.evaluate(member, reason, joined=reason in ("restarted", "moved"))
+        self.links.weigh_of(accusers)
 
     def _adopt(self, member: Member, body: AliveBody, raw: bytes, signature: bytes) -> None:
         core = self.core
@@ -282,11 +283,12 @@ class Membership:
 
     def clear_doubts(self, member: Member) -> None:
         """What was held against a member no longer concerns this node: they are no neighbours any more."""
-        member.accusations = None
+        accusers, member.accusations = tuple(member.accusations or ()), None
         member.suspected = member.unresponsive = False
         if member.link.quality:
             member.link.quality = 0
             self.links.changed()
+        self.links.weigh_of(accusers)
 
     def _await_return(self, member: Member) -> None:
         due_ns = min(member.away_until_ns, self.core.now_ns + _ABSENCE_LOOK_NS)
@@ -331,8 +333,6 @@ class Membership:
         self.accusations.looking.pop(member.node, None)
         self.core.changed()
         self.core.port.peers_changed()
-
-    # --- own record --------------------------------------------------------------------------------------------------
 
     # --- accusations: what members say of each other -----------------------------------------------------------------
 

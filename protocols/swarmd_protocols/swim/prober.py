@@ -18,6 +18,7 @@ from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.helpers import Helpers
 from swarmd_protocols.swim.hosts import HOST_ONLY, SILENCES_WANTED, HostEvidence
+from swarmd_protocols.swim.lateness import LateLinks, is_late, smoothed
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import Member, Probe, Relay
 from swarmd_protocols.swim.messages import (
@@ -77,6 +78,7 @@ class Prober:
         self.open: dict[int, tuple[Probe | Relay | Member, int]] = {}
         self._round: list[Member] = []
         self.helpers = Helpers(core, self, judge)
+        self._late = LateLinks(core)
         self.hosts = HostEvidence(core, self, judge, accusations)
         self._turn = 0
         self._due_ns = 0
@@ -112,6 +114,10 @@ class Prober:
         self._turn += 1
         if isolated:
             self._show_life()
+            return
+        late = self._late.whose(self._turn)
+        if late is not None:
+            self.send_ping(late, late)
             return
         on_ring = self._turn & 1 and core.view.probes_ring
         member = self._next_on_ring() if on_ring else self._next_in_round()
@@ -231,16 +237,15 @@ class Prober:
         del self.open[sequence]
         core = self.core
         round_trip = core.now_ns - sent_ns
+        # Answers to questions that are settled by now say nothing about the path: one of us was stopped.
+        late = member.link.quality == LINK_LATE
         current = isinstance(purpose, Probe) and not purpose.over and purpose.suspect_ns < 0
+        current = current or (late and purpose is member)
         if current:
-            # Answers to questions that are settled by now say nothing about the path: one of us was stopped.
-            # One answer that is very late weighs no more than a late one: lateness takes several.
             window_ns = core.config.probe_window_ns
             sample_ns = min(round_trip, 2 * window_ns)
             core.rtt_ns = (core.rtt_ns * 7 + sample_ns) // 8 if core.rtt_ns else sample_ns
-            member.link.rtt_ns = (
-                (member.link.rtt_ns * 7 + sample_ns) // 8 if member.link.rtt_ns else min(round_trip, window_ns // 2)
-            )
+            member.link.rtt_ns = smoothed(member.link.rtt_ns, round_trip, window_ns, late=late)
         member.link.replied_ns = core.now_ns
         if isinstance(purpose, Relay):
             if not purpose.over:
@@ -270,11 +275,11 @@ class Prober:
             core.adjust_health(-1)
 
     def _judge_lateness(self, member: Member) -> None:
-        core = self.core
-        window_ns = core.config.probe_window_ns
-        if member.link.quality == 0 and member.link.rtt_ns > window_ns and core.health == 0:
+        core, link = self.core, member.link
+        late = is_late(link.rtt_ns, core.config.probe_window_ns, late=link.quality == LINK_LATE)
+        if link.quality == 0 and late and core.health == 0:
             self._set_quality(member, LINK_LATE, "answers late")
-        elif member.link.quality == LINK_LATE and member.link.rtt_ns < window_ns // 2:
+        elif link.quality == LINK_LATE and not late:
             self._set_quality(member, 0, "answers in time again")
 
     def _set_quality(self, member: Member, quality: int, reason: str) -> None:
