@@ -283,6 +283,7 @@ class Brain:
             curve_keys(identity),
             advertise=settings.advertise,
             interfaces=settings.interfaces,
+            casts=compose.cast_options(settings, identity),
         )
         await transport.start(driver.handlers())
         self._stack.push_async_callback(transport.close)

@@ -15,12 +15,13 @@ from swarmd import __version__
 from swarmd.api.daemon import NodeInfo
 from swarmd.api.metrics import Metrics
 from swarmd.brain.journal import Journal
-from swarmd.config.sections import Config, EyeSection
+from swarmd.config.sections import Config, EyeSection, TransportSection
 from swarmd.errors import ConfigError, TransportError
 from swarmd.identity.files import dev_fleet_warning, load_credentials, load_identity, open_dev_fleet
 from swarmd.logs import Logger
 from swarmd.release.service import ReleaseService, ServiceConfig
 from swarmd.transports.base import Transport
+from swarmd.transports.casting import CastOptions
 from swarmd.transports.factory import resolve
 from swarmd_models.device import temperature_c
 from swarmd_models.geo.positions import Plane
@@ -440,9 +441,17 @@ def open_releases(
         cache=settings.model if settings.cache else "",
         turn_s=settings.turn_s,
         upload_bytes_s=settings.upload_kib_s << 10,
-        cast_bytes_s=settings.cast_kib_s << 10 if transport.casts else 0,
+        cast_bytes_s=settings.cast_kib_s << 10 if config.transport.gossip == "dds" and transport.casts else 0,
     )
     return ReleaseService.open(state_dir(config, identity), service, identity, trust, crypto, records, log)
+
+
+def cast_options(settings: TransportSection, identity: Identity) -> CastOptions | None:
+    """How `udp` and `zmq` cast; None where that is off."""
+    if settings.casts == "off":
+        return None
+    interface = "" if settings.casts == "auto" else settings.casts
+    return CastOptions(identity.swarm, interface, settings.cast_port)
 
 
 def make_node(

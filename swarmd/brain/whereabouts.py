@@ -10,6 +10,8 @@ from swarmd_protocols.effects import Alarm, Moved
 
 _LOOK_S = 10.0
 """Seconds between two looks without a bell: on systems that have none, and in case one was lost."""
+_SAID_MAX = 64
+"""Problems with casts that are told, each once in a life."""
 LOOPBACK = "loopback-advertised"
 """Code of the alarm."""
 
@@ -29,9 +31,10 @@ async def follow_addresses(
     bell = AddressBell(rung.set)
     bell.start()
     told = ""
+    said: set[str] = set()
     try:
         while True:
-            before = transport.local_address
+            before, silent = transport.local_address, transport.cast_problem
             if transport.look_around():
                 log.info("address_changed", before=before, address=transport.local_address)
                 moved(Moved(transport.local_address))
@@ -39,6 +42,10 @@ async def follow_addresses(
             if problem and problem != told:
                 alarm(Alarm(LOOPBACK, problem))
             told = problem
+            for why in (silent, transport.cast_problem):  # The look opens again what can be.
+                if why and why not in said and len(said) < _SAID_MAX:
+                    log.warning("casts_fail", problem=why)
+                    said.add(why)
             try:
                 await asyncio.wait_for(rung.wait(), _LOOK_S)
             except TimeoutError:

@@ -72,6 +72,13 @@ class TransportSection:
     interfaces: tuple[str, ...] = option(
         (), "Interfaces whose addresses peers are told, such as `wlan*`; empty: all but those of containers."
     )
+    casts: str = option(
+        "auto",
+        "What is for all in radio range goes out once, by UDP multicast (`udp`, `zmq`): `auto` on the interfaces whose "
+        "addresses peers are told, `off`, or one interface, such as `wlan0`. Where nothing comes by it, each neighbour "
+        "is sent its own.",
+    )
+    cast_port: int = option(17946, "UDP port of these casts, the same on all nodes.", low=1, high=65535)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +197,7 @@ class ModelsSection:
     )
     cast_kib_s: int = option(
         1000,
-        "Where the transport has a channel that all share (dds with multicast): how fast a blob is cast on it, once "
+        "Where the transport is dds with multicast, a channel that all share: how fast a blob is cast on it, once "
         "for everybody; 0: never, each peer is sent its own.",
         low=0,
         high=1 << 20,

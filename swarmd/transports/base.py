@@ -101,6 +101,11 @@ class Transport(Protocol):
         """
         ...
 
+    @property
+    def cast_problem(self) -> str:
+        """Why casts do not go out on some interface where they should, with the remedy; "" where nothing is known."""
+        ...
+
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         """Ask the destination's kernel whether the port of its reliable path is open; the answer is `host_probed`.
 

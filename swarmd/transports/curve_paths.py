@@ -9,6 +9,7 @@ import zmq
 from swarmd.errors import TransportError
 from swarmd.transports.address import is_ipv6, parse_address
 from swarmd.transports.base import MAX_STREAM_BYTES, TOO_LARGE, TransportHandlers
+from swarmd.transports.casting import Casting, CastOptions
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.host_probe import HostProber
 from swarmd.transports.reach import Reach
@@ -26,7 +27,14 @@ class CurvePaths:
 
     DIALS: Sequence[Path] = (STREAM_PATH, BULK_PATH)
 
-    def __init__(self, listen: str, keys: CurveKeys, advertise: str = "", interfaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        listen: str,
+        keys: CurveKeys,
+        advertise: str = "",
+        interfaces: Sequence[str] = (),
+        casts: CastOptions | None = None,
+    ) -> None:
         """Remember where to listen; nothing is opened before `start`.
 
         Args:
@@ -34,11 +42,14 @@ class CurvePaths:
             keys: CURVE keys of every connection.
             advertise: What peers should use instead, "" for what the interfaces have.
             interfaces: Patterns of the interfaces whose addresses peers are told; none: all.
+            casts: How to cast; None: not.
         """
         self._listen = listen
         self._keys = keys
         self._advertise = advertise
         self._interfaces = interfaces
+        self._cast_options = casts
+        self._casting: Casting | None = None
         self._reach: Reach | None = None
         self._counts: Counter[str] = Counter()
         self._handlers: TransportHandlers | None = None
@@ -64,6 +75,8 @@ class CurvePaths:
         if changed:
             for dialler in self._diallers.values():
                 dialler.move(self.reach.address)
+        if self._casting is not None:
+            self._casting.look_around()
         return changed
 
     async def start(self, handlers: TransportHandlers) -> None:
@@ -93,6 +106,9 @@ class CurvePaths:
         self._listener.start()
         for dialler in self._diallers.values():
             dialler.start(reach.address, is_ipv6(host))
+        if self._cast_options is not None:
+            self._casting = Casting(self._cast_options, reach, handlers.datagram, self._counts)
+            self._casting.look_around()
 
     def send_stream(self, destination: Address, data: bytes, deadline_ns: int, bulk: bool) -> None:
         """Queue for the reliable path."""
@@ -103,12 +119,20 @@ class CurvePaths:
 
     @property
     def casts(self) -> bool:
-        """No: each peer has a path of its own."""
-        return False
+        """Whether UDP multicast is on, and this node listens where others are."""
+        return self._casting is not None and self._casting.wanted
 
     def send_cast(self, data: bytes) -> None:
-        """Nothing, and counted."""
-        self._counts["casts_refused"] += 1
+        """One multicast packet on each interface; counted where there is none."""
+        if self._casting is None:
+            self._counts["casts_refused"] += 1
+        else:
+            self._casting.send(data)
+
+    @property
+    def cast_problem(self) -> str:
+        """Why casts do not go out on some interface where they should, with the remedy."""
+        return "" if self._casting is None else self._casting.problem
 
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         """Ask the destination's kernel whether its TCP port is open."""
@@ -133,6 +157,8 @@ class CurvePaths:
             return
         self._closed = True
         self._prober.close()
+        if self._casting is not None:
+            self._casting.close()
         await self._close_links(self._context)
         self._release()
 

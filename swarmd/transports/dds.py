@@ -173,6 +173,11 @@ class DdsTransport:
         self._counts["casts_out" if written else "casts_refused"] += 1
         self._counts["cast_bytes_out"] += len(data) if written else 0
 
+    @property
+    def cast_problem(self) -> str:
+        """Nothing: CycloneDDS chooses how a sample travels, and refuses its start where it cannot."""
+        return ""
+
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         """Nothing: DDS binds no port under the node's address, so a peer's kernel cannot be asked."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from swarmd.errors import TransportError
 from swarmd.transports.address import resolve
 from swarmd.transports.base import Transport
+from swarmd.transports.casting import CastOptions
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.dds_options import DdsOptions
 
@@ -20,6 +21,7 @@ def make_transport(
     *,
     advertise: str = "",
     interfaces: Sequence[str] = (),
+    casts: CastOptions | None = None,
     dds: DdsOptions | None = None,
 ) -> Transport:
     """A transport that has not been started.
@@ -30,6 +32,7 @@ def make_transport(
         keys: CURVE keys; `dds` needs none of them.
         advertise: The address that peers should use, "" for what the interfaces have.
         interfaces: Patterns of the interfaces whose addresses peers are told; none: all but those of containers.
+        casts: How `udp` and `zmq` cast; None: not.
         dds: Options of `dds`; the defaults when None.
 
     Returns:
@@ -42,11 +45,11 @@ def make_transport(
         case "udp":
             from swarmd.transports.udp import UdpTransport
 
-            return UdpTransport(listen, keys, advertise, interfaces)
+            return UdpTransport(listen, keys, advertise, interfaces, casts)
         case "zmq":
             from swarmd.transports.zmq import ZmqTransport
 
-            return ZmqTransport(listen, keys, advertise, interfaces)
+            return ZmqTransport(listen, keys, advertise, interfaces, casts)
         case "dds":
             from swarmd.transports.dds import DdsTransport
 

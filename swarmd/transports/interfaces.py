@@ -26,7 +26,7 @@ CONTAINERS = ("docker*", "veth*", "virbr*", "br-????????????", "cni*", "podman*"
 """Interfaces whose addresses are told to nobody, unless `transport.interfaces` names them."""
 _ROUTE_PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # Documentation prefixes: never sent to.
 _SIOCGIFFLAGS = 0x8913
-_IFF_UP, _IFF_RUNNING = 0x1, 0x40
+_IFF_UP, _IFF_RUNNING, _IFF_MULTICAST = 0x1, 0x40, 0x1000
 """Source: linux/sockios.h, linux/if.h."""
 _CHANGES = 0x1 | 0x10 | 0x100
 """RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR. Source: linux/rtnetlink.h."""
@@ -134,17 +134,32 @@ def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
     return not any(fnmatch.fnmatchcase(name, pattern) for pattern in CONTAINERS)
 
 
+def is_up(name: str) -> bool:
+    """Whether an interface is up and has its carrier."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        return _is_up(asker, name, carrier=True)
+
+
+def can_multicast(name: str) -> bool:
+    """Whether an interface carries multicast; a tunnel between two ends seldom does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        return bool(_flags(asker, name) & _IFF_MULTICAST)
+
+
 def _is_up(asker: socket.socket, name: str, *, carrier: bool) -> bool:
     if not sys.platform.startswith("linux"):
         return True
+    wanted = _IFF_UP | (_IFF_RUNNING if carrier else 0)
+    return _flags(asker, name) & wanted == wanted
+
+
+def _flags(asker: socket.socket, name: str) -> int:
     request = array.array("b", struct.pack("16sh14x", name.encode()[:15], 0))
     try:
         fcntl.ioctl(asker, _SIOCGIFFLAGS, request)
     except OSError:
-        return False  # It went while we looked.
-    flags = int(struct.unpack_from("H", request, 16)[0])
-    wanted = _IFF_UP | (_IFF_RUNNING if carrier else 0)
-    return flags & wanted == wanted
+        return 0  # It went while we looked.
+    return int(struct.unpack_from("H", request, 16)[0])
 
 
 class AddressBell:

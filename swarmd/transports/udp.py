@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from swarmd.errors import TransportError
 from swarmd.transports.base import MAX_DATAGRAM_BYTES, TOO_LARGE, UNREACHABLE, TransportHandlers
+from swarmd.transports.casting import CastOptions
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.curve_paths import CurvePaths
 from swarmd.transports.udp_socket import DatagramSocket, SocketAddress
@@ -23,9 +24,16 @@ _TARGETS_MAX = 4_096
 class UdpTransport(CurvePaths):
     """See the module; one object for one life."""
 
-    def __init__(self, listen: str, keys: CurveKeys, advertise: str = "", interfaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        listen: str,
+        keys: CurveKeys,
+        advertise: str = "",
+        interfaces: Sequence[str] = (),
+        casts: CastOptions | None = None,
+    ) -> None:
         """See `CurvePaths`; port 0 is any that is free on UDP and TCP."""
-        super().__init__(listen, keys, advertise, interfaces)
+        super().__init__(listen, keys, advertise, interfaces, casts)
         self._targets: dict[Address, tuple[tuple[Address, SocketAddress], ...]] = {}
 
     def look_around(self) -> bool:

@@ -48,7 +48,8 @@ _REASONS = {
     errno.EACCES: FORBIDDEN,
     errno.EMSGSIZE: TOO_LARGE,
 }
-_BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM})
+BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM})
+"""The system has no room for a datagram just now: it is dropped, and nothing is wrong."""
 
 EVERYWHERE = "::"
 """Listens on all interfaces, IPv6 and IPv4."""
@@ -147,7 +148,7 @@ class DatagramSocket:
         if number == 0:
             self._counts["datagrams_out"] += 1
             self._counts["datagram_bytes_out"] += len(data)
-        elif number in _BUSY:
+        elif number in BUSY:
             self._counts["datagrams_dropped_busy"] += 1
         else:
             self._counts["datagrams_refused"] += 1

@@ -22,6 +22,7 @@ from swarmd.release import at_rest
 from swarmd.release.audit import verify_lines
 from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
+from swarmd.transports.casting import cast_tag, decode_cast
 from swarmd.transports.dds_raw import decode_frame, encode_frame
 from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
 from swarmd_models.bundle import load_bundle
@@ -31,7 +32,7 @@ from swarmd_models.picture_header import read_header
 from swarmd_models.radiometric import kelvin_of
 from swarmd_models.tflite_batch import of_any_batch
 from swarmd_models.tflite_file import embedded_labels
-from swarmd_protocols.channel.channel import frame_kind
+from swarmd_protocols.channel.channel import CAST, frame_kind
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import SIGNATURE_BYTES, ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
@@ -421,13 +422,10 @@ def _transport_frames() -> Fuzzed:
     corpus = [
         encode_frame("10.0.0.1:7946", b"payload"),
         *(routing_id_of(one, "10.0.0.1:7946") for one in PATHS.values()),
+        b"swC1" + cast_tag("farm") + bytes(8) + b"\x1f\x0a" + bytes([0x10 | CAST]) + bytes(60),
     ]
 
-    def target(data: bytes) -> None:
-        decode_frame(data)
-        parse_routing_id(data)
-
-    return Fuzzed(corpus, target)
+    return Fuzzed(corpus, refusing(decode_frame, decode_cast, parse_routing_id, by=()))
 
 
 def _past_corpus() -> list[bytes]:

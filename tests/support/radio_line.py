@@ -1,4 +1,4 @@
-"""Five real daemons a–b–c–d–e in namespaces on one bridge, each hearing its neighbours only. Needs root and nft."""
+"""Real daemons a–b–c–d–e in namespaces on one bridge, each hearing its neighbours only. Needs root and nft."""
 
 import itertools
 import signal
@@ -12,63 +12,71 @@ from tests.support.namespaces import Networks
 
 NAMES = "abcde"
 _AIR = "r"
-_HIDDEN = [(a, b) for a, b in itertools.combinations(range(1, len(NAMES) + 1), 2) if b - a > 1]
 
 
 class RadioLine:
     """The daemons and what lies between them; stopped by `close`."""
 
-    def __init__(self, networks: Networks, folder: Path, patience_s: float) -> None:
+    def __init__(
+        self, networks: Networks, folder: Path, patience_s: float, *flags: str, names: str = NAMES, reach: int = 1
+    ) -> None:
         """Make the devices; nobody runs yet.
 
         Args:
             networks: Where.
             folder: For keys, states and logs.
             patience_s: How long anything is waited for.
+            flags: For each daemon; such as `TRANSPORT__CASTS=off` are settings.
+            names: One letter each.
+            reach: How many on each side a daemon hears.
         """
-        self._networks, self._patience_s = networks, patience_s
+        self._networks, self._patience_s, self.names = networks, patience_s, names
+        self.all_alive = {name: dict.fromkeys(names, "alive") for name in names}
+        numbers = range(1, len(names) + 1)
+        self._hidden = [(a, b) for a, b in itertools.combinations(numbers, 2) if b - a > reach]
         dev_fleet_secret(folder / "fleet")
         networks.network(_AIR)
-        for index in range(1, len(NAMES) + 1):
+        for index in numbers:
             networks.plug(index, _AIR, "eth0", f"10.77.0.{index}/24")
-        networks.part(_AIR, _HIDDEN)
-        flags = ["--dev-fleet", str(folder / "fleet")]
+        networks.part(_AIR, self._hidden)
+        settings = [f"SWARMD_{flag}" for flag in flags if "=" in flag]
+        flags = ("--dev-fleet", str(folder / "fleet"), *(flag for flag in flags if "=" not in flag))
         self.daemons = [
             PlainDaemon(
                 name,
                 folder / name,
                 [*flags, "--name", name, "--listen", f"10.77.0.{index}:7946"],
-                networks.prefix(index),
+                (*networks.prefix(index), "env", *settings),
             )
-            for index, name in enumerate(NAMES, 1)
+            for index, name in enumerate(names, 1)
         ]
 
     def start(self) -> None:
         """Each is told the one before it; until everybody sees everybody over hops."""
         for index, daemon in enumerate(self.daemons, 1):
             daemon.start([f"10.77.0.{index - 1}:7946"] if index > 1 else [])
-        self.see(ALL_ALIVE)
+        self.see(self.all_alive)
         self.wait(lambda: all(daemon.status().get("mesh") for daemon in self.daemons), "views that are a mesh")
 
     def restart(self, name: str) -> None:
         """A daemon that was killed begins again beside both its neighbours."""
-        at = NAMES.index(name) + 1
+        at = self.names.index(name) + 1
         self.daemons[at - 1].start([f"10.77.0.{at - 1}:7946", f"10.77.0.{at + 1}:7946"])
 
     def cut(self, *pairs: str) -> None:
         """From here on these pairs of neighbours, such as "cd", hear each other no more either."""
-        cut = [(NAMES.index(pair[0]) + 1, NAMES.index(pair[1]) + 1) for pair in pairs]
-        self._networks.part(_AIR, [*_HIDDEN, *cut])
+        cut = [(self.names.index(pair[0]) + 1, self.names.index(pair[1]) + 1) for pair in pairs]
+        self._networks.part(_AIR, [*self._hidden, *cut])
 
     def kill(self, name: str) -> None:
         """End a daemon at once."""
-        self.daemons[NAMES.index(name)].stop(signal.SIGKILL)
+        self.daemons[self.names.index(name)].stop(signal.SIGKILL)
 
     def see(self, wanted: dict[str, dict[str, str]]) -> float:
         """Wait until daemons see others so: by name, by name the state. Seconds that took."""
 
         def seen() -> dict[str, dict[str, str]]:
-            return {name: self.daemons[NAMES.index(name)].members() for name in wanted}
+            return {name: self.daemons[self.names.index(name)].members() for name in wanted}
 
         return self.wait(
             lambda: all(
@@ -83,6 +91,12 @@ class RadioLine:
         self.daemons[0].ask("event", name=name)
         last = self.daemons[-1]
         return self.wait(lambda: any(row["subject"] == name for row in last.events()), f"the event {name} at the last")
+
+    def sent(self) -> int:
+        """Packets that all devices have sent so far, acknowledgements of TCP and all."""
+        counter = "/sys/class/net/eth0/statistics/tx_packets"
+        numbers = range(1, len(self.names) + 1)
+        return sum(int(self._networks.exec(self._networks.device(index), "cat", counter)) for index in numbers)
 
     def failures(self) -> list[tuple[str, str]]:
         """Every `failed` that anybody said: who, about whom."""
