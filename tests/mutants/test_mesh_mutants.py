@@ -16,6 +16,7 @@ from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from tests.property import test_mesh_laws as laws
+from tests.property import test_mesh_onset as onset_laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 from tests.support.swim_net import S
 
@@ -96,8 +97,13 @@ def _three_have_to_be_hidden_in_any_swarm(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(onset, "hidden_wanted", lambda others: 3)
 
 
-def _who_is_cut_off_counts(patch: pytest.MonkeyPatch) -> None:
+def _one_out_of_reach_is_few_in_any_swarm(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "hidden_wanted", lambda others: onset.hidden_wanted(11))
+
+
+def _who_is_cut_off_counts(patch: pytest.MonkeyPatch) -> None:
+    _one_out_of_reach_is_few_in_any_swarm(patch)
+    onset_laws.who_is_waited_for_is_nobody(patch)
 
 
 def _every_link_is_given_up_as_soon(patch: pytest.MonkeyPatch) -> None:
@@ -161,6 +167,7 @@ def _two_have_to_deny_a_first_answer(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: list[tuple[Law, Mutant]] = [
     (laws.everybody_on_a_line_lives, _reports_are_not_heard),
     (laws.everybody_on_a_line_lives, _hidden_ones_are_not_noted),
+    (laws.small_swarms_are_a_mesh_too, _one_out_of_reach_is_few_in_any_swarm),
     (laws.small_swarms_are_a_mesh_too, _three_have_to_be_hidden_in_any_swarm),
     (laws.losses_cut_nobody_off, _every_link_is_given_up_as_soon),
     (laws.parts_that_changed_apart_fail_nobody_when_they_meet, _whoever_is_not_reached_has_failed),

@@ -49,8 +49,10 @@ def small_swarms_are_a_mesh_too() -> None:
         net = MeshNet(count, links, loss=0.1)
         assert net.run_until(lambda net=net, count=count: all(map(net.is_mesh, range(count))), 30) is not None
         net.run(8)
-        since_ns = net.now
+        since_ns, counters = net.now, [host.node._core.counters for host in net.hosts]
+        ended = [counts["views_unmeshed"] for counts in counters]
         net.run(40)
+        assert [counts["views_unmeshed"] for counts in counters] == ended
         assert all(map(net.is_mesh, range(count)))
         assert net.formed()
         assert net.failures(since_ns) == []

@@ -208,6 +208,33 @@ def who_errs_alone_comes_back() -> None:
     assert net.alarms == []
 
 
+def a_pair_that_is_cut_off_stays_a_mesh() -> None:
+    """Both of a pair hear each other, and so all that they reach; the others live, and they wait for them."""
+    for seed in (1, 2):
+        net = MeshNet(6, line(6), seed, swim=AUTO)
+        assert net.run_until(net.formed, 30) is not None
+        net.run(6)
+        net.relink(line(6) - {(1, 2)})
+        net.run(60)
+        assert net.sees(0, 4) is MemberState.UNREACHABLE is net.sees(4, 0)
+        assert all(map(net.is_mesh, range(6)))
+        net.relink(line(6))
+        assert net.run_until(net.formed, 5) is not None
+
+
+def who_is_full_and_meets_a_mesh_turns_back() -> None:
+    """A pair that has waited for the others in vain has a full view of two; when they are back it is part of a mesh."""
+    for casts in (True, False):
+        net = MeshNet(6, line(6), swim=SwimConfig(mesh="auto", casts=casts, forget_ns=60 * S))
+        assert net.run_until(net.formed, 30) is not None
+        net.run(6)
+        net.relink(line(6) - {(1, 2)})
+        net.run(180)
+        assert [net.is_mesh(index) for index in range(6)] == [False] * 2 + [True] * 4
+        net.relink(line(6))
+        assert net.run_until(lambda net=net: net.formed() and all(map(net.is_mesh, range(6))), 10) is not None
+
+
 def _the_word_of_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(onset, "TELLERS_OF_A_MESH", 1)
 
@@ -259,6 +286,7 @@ def _a_mesh_of_one_ends(patch: pytest.MonkeyPatch) -> None:
         return original(core, reports) or not any(one.state in REACHABLE for one in core.table.by_node.values())
 
     patch.setattr(mesh_view, "all_say_so", all_say_so)
+    who_is_waited_for_is_nobody(patch)
 
 
 def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
@@ -267,6 +295,25 @@ def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
 
 def _who_was_not_heard_just_now_is_out_of_reach(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "_ANSWERED_NS", mesh_view._IN_REACH_NS)
+
+
+def who_is_waited_for_is_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Who is cut off is not counted among those that are out of reach."""
+    original = MeshView._hears_all
+
+    def hears_all(self: MeshView) -> bool:
+        kept, self._cut_off = self._cut_off, set()
+        try:
+            return original(self)
+        finally:
+            self._cut_off = kept
+
+    patch.setattr(MeshView, "_hears_all", hears_all)
+
+
+def _a_mesh_that_has_ended_never_begins_again(patch: pytest.MonkeyPatch) -> None:
+    original = Overlay._enmesh
+    patch.setattr(Overlay, "_enmesh", lambda self: original(self) if self.full_view.ended_ns < 0 else None)
 
 
 LAWS: list[tuple[Law, Mutant]] = [
@@ -283,6 +330,8 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_crowd_gathers_where_nothing_is_cast, _who_was_not_heard_just_now_is_out_of_reach),
     (a_thief_alone_makes_no_mesh_and_is_named, _the_word_of_one_makes_a_mesh),
     (a_thief_alone_makes_no_mesh_and_is_named, _nobody_is_named),
+    (a_pair_that_is_cut_off_stays_a_mesh, who_is_waited_for_is_nobody),
+    (who_is_full_and_meets_a_mesh_turns_back, _a_mesh_that_has_ended_never_begins_again),
     (who_errs_alone_comes_back, _who_is_alone_stays),
 ]
 

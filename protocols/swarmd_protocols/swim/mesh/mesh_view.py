@@ -172,7 +172,12 @@ class MeshView(FullView):
             self._end(False)
 
     def _hears_all(self) -> bool:
-        """Whether so few members that live are not heard directly that a full view needs no mesh for them."""
+        """Whether so few members that live are not heard directly that a full view needs no mesh for them.
+
+        Who is cut off may live: a pair that hears each other fully is no swarm of one hop while it waits for the rest.
+        """
+        if self._cut_off:
+            return False
         others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
         within_ns = _ANSWERED_NS if self.near.asks_all() else _IN_REACH_NS
         out = sum(1 for member in others if not self.near.in_reach(member, within_ns))
