@@ -11,6 +11,7 @@ from swarmd_protocols.learning.learning import Learning
 from swarmd_protocols.releases.upload_budget import UploadBudget
 from tests.property import test_learning_laws as laws
 from tests.property import test_merge_bounds as bounds
+from tests.property import test_merge_draws as draws
 from tests.property import test_merge_steps as steps
 from tests.sim import test_sim_learning as sim_laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
@@ -19,7 +20,7 @@ from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 def everybody_counts_alike(patch: pytest.MonkeyPatch) -> None:
     """The plain mean in place of the robust one."""
 
-    def mean(rows: Sequence[Sequence[int]]) -> Generator[None, None, Sequence[int]]:
+    def mean(rows: Sequence[Sequence[int]], bad: int) -> Generator[None, None, Sequence[int]]:
         yield None
         return [sum(values) // len(values) for values in zip(*rows, strict=True)]
 
@@ -89,7 +90,12 @@ def a_step_has_no_bound(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_moves(patch: pytest.MonkeyPatch) -> None:
     """A bound so near that nothing is learned."""
-    patch.setattr(merging, "largest_honest", lambda lengths: 0)
+    patch.setattr(merging, "largest_honest", lambda lengths, bad: 0)
+
+
+def a_draw_is_taken_for_all(patch: pytest.MonkeyPatch) -> None:
+    """The rule as it was: a fifth of those who are drawn is cut off, whatever the draw holds."""
+    patch.setattr(merging, "bad_among", lambda authors: min(authors, merging.AUTHORS_MERGED) // merging.BAD_SHARE)
 
 
 def a_turn_changes_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -175,6 +181,9 @@ def a_failed_training() -> None:
     laws.test_a_training_that_failed_is_not_told(float("nan"))
 
 
+DRAWS = ((65, 13, 12), (100, 20, 12), (200, 40, 12), (100, 23, 12))
+"""Authors, bad ones, sessions."""
+
 PAIRS: list[tuple[Law, Mutant]] = [
     (a_fifth_that_says_all_alike, everybody_counts_alike),
     (in_a_simulated_swarm_a_liar_moves_little, everybody_counts_alike),
@@ -199,6 +208,7 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (bounds.test_a_slice_reads_a_few_deltas_and_no_more, a_merge_is_one_slice),
     (bounds.test_slices_are_of_one_size, a_merge_is_one_slice),
     (bounds.test_states_are_small, everybody_is_merged),
+    *((lambda few=few: draws.nobody_is_moved(*few), a_draw_is_taken_for_all) for few in DRAWS),  # type: ignore[misc]
     (steps.test_no_step_is_longer_than_an_honest_word, a_step_has_no_bound),
     (steps.test_late_words_do_not_drive_the_head_away, a_step_has_no_bound),
     (steps.test_late_words_do_not_drive_the_head_away, a_turn_changes_nothing),

@@ -42,7 +42,7 @@ def far(found: Sequence[float]) -> float:
 
 
 def mean_of(rows: Sequence[Sequence[int]]) -> list[int]:
-    steps = robust_mean(rows)
+    steps = robust_mean(rows, len(rows) // BAD_SHARE)
     while True:
         try:
             next(steps)

@@ -60,10 +60,11 @@ def from_scratch(session: Session, rounds: Rounds) -> list[int]:
                 told = sums.setdefault(one, [0] * session.dim)
                 for index, change in delta.units():
                     told[index] += change
-        heard = drawn(sorted(one for one in sums if number - last[one] <= STALE_ROUNDS), session.id, number)
+        everybody = sorted(one for one in sums if number - last[one] <= STALE_ROUNDS)
+        bad, heard = merging.bad_among(len(everybody)), drawn(everybody, session.id, number)
         if len(heard) >= AUTHORS_MIN:
-            *_, mean = _returned(robust_mean([sums[one] for one in heard]))
-            largest = merging.largest_honest([merging.length(sums[one]) for one in heard])
+            *_, mean = _returned(robust_mean([sums[one] for one in heard], bad))
+            largest = merging.largest_honest([merging.length(sums[one]) for one in heard], bad)
             step, way, reach = merging.bounded(step, mean, reach, largest)
             moved = [one + other for one, other in zip(moved, way, strict=True)]
     return moved
@@ -127,7 +128,7 @@ def read_in_slices(patch: pytest.MonkeyPatch) -> None:
 def test_slices_are_of_one_size() -> None:
     """As many turns as there is work: of 40 rows 780 pairs, 40 mixtures of 32, and each weight of the mean."""
     rows = [[at * 1000 + index for index in range(4096)] for at in range(40)]
-    slices = sum(1 for _ in robust_mean(rows))
+    slices = sum(1 for _ in robust_mean(rows, 8))
     work = 4096 * (40 * 39 // 2 + 40 * 32 + 40)
     assert slices == work // 65_536
 

@@ -4,7 +4,8 @@ Of each author the sum of its deltas up to a round stands for what its labels me
 are mixed, each with the four fifths of all that lie nearest to it, and the mixtures are averaged weight by weight
 without the highest and the lowest fifth. So a fifth of the authors may say what they like: whoever is far away is mixed
 into few, and what it moves there is cut off. Labels that differ from device to device are no reason to be cut off:
-mixing brings honest ones together first.
+mixing brings honest ones together first. Where authors are drawn, more than a fifth of those drawn may be bad: then as
+many are cut off as a draw may hold of them (`bad_among`).
 
 The step is half of the one before and this average, one and a half times, **within a reach**. Words may be late: told
 of a head that has moved since, or of one that lacked what others had said. Whoever follows them again and again goes
@@ -31,6 +32,9 @@ AUTHORS_MIN = 3
 """Below, nothing is merged: two cannot outvote one."""
 AUTHORS_MERGED = 64
 """Authors in one round's merge, by draw where there are more: distances are counted for each pair."""
+DRAWN_BAD_MAX = 24
+"""Of those who are drawn so many may be bad. Where a fifth of all is, a draw holds more in one round of 2,900 at most,
+however many authors there are (binomial, 64 draws at 0.2), and in none where they are fewer than 125."""
 STALE_ROUNDS = 2
 """What an author means is counted in so many rounds after its last word: a device may miss one."""
 REACH_MAX = 1 << 60
@@ -113,6 +117,7 @@ def _next(
 ) -> Generator[None, None, _State]:
     """One round further."""
     heard = sorted({author for deltas in rounds[max(0, number - STALE_ROUNDS) : number + 1] for author in deltas})
+    bad = bad_among(len(heard))
     heard = drawn(heard, session.id, number)
     if len(heard) < AUTHORS_MIN:
         return _State(before.moved, before.step, before.reach, {})
@@ -127,12 +132,12 @@ def _next(
                     told[index] += change
                 yield from work.add(_DELTA_WORK)
         sums[author] = told
-    mean = yield from robust_mean(list(sums.values()))
+    mean = yield from robust_mean(list(sums.values()), bad)
     lengths = []
     for told in sums.values():
         lengths.append(length(told))
         yield from work.add(session.dim)
-    step, way, reach = bounded(before.step, mean, before.reach, largest_honest(lengths))
+    step, way, reach = bounded(before.step, mean, before.reach, largest_honest(lengths, bad))
     return _State(list(map(add, before.moved, way)), step, reach, sums)
 
 
@@ -171,13 +176,22 @@ def length(row: Units) -> int:
     return isqrt(sum(map(mul, row, row)))
 
 
-def largest_honest(lengths: Sequence[int]) -> int:
-    """What the longest honest word is as long as, at most, where a fifth may be of any length.
+def largest_honest(lengths: Sequence[int], bad: int) -> int:
+    """What the longest honest word is as long as, at most, where so many may be of any length.
 
-    >>> largest_honest([5, 7, 900, 6, 4])
+    >>> largest_honest([5, 7, 900, 6, 4], 1)
     7
     """
-    return sorted(lengths, reverse=True)[len(lengths) // BAD_SHARE]
+    return sorted(lengths, reverse=True)[bad]
+
+
+def bad_among(authors: int) -> int:
+    """How many of those whom a merge draws may be bad, where a fifth of all authors is.
+
+    >>> [bad_among(count) for count in (3, 20, 64, 100, 1_000)]
+    [0, 4, 12, 20, 24]
+    """
+    return min(authors // BAD_SHARE, DRAWN_BAD_MAX)
 
 
 def drawn(authors: Sequence[NodeId], session: bytes, number: int) -> list[NodeId]:
@@ -189,11 +203,12 @@ def drawn(authors: Sequence[NodeId], session: bytes, number: int) -> list[NodeId
     return sorted(sorted(authors, key=ticket)[:AUTHORS_MERGED])
 
 
-def robust_mean(rows: Sequence[Units]) -> Generator[None, None, Units]:
-    """What most of the rows mean; a fifth of them may be anything.
+def robust_mean(rows: Sequence[Units], bad: int) -> Generator[None, None, Units]:
+    """What most of the rows mean.
 
     Args:
         rows: One an author, of equal length; numbers of 40 bits, since 32 rounds of a delta add up to no more.
+        bad: How many of them may be anything; less than half.
 
     Yields:
         None after a slice of work.
@@ -202,7 +217,7 @@ def robust_mean(rows: Sequence[Units]) -> Generator[None, None, Units]:
         The mean, rounded down.
     """
     count, dim = len(rows), len(rows[0])
-    bad, work = count // BAD_SHARE, _Work()
+    work = _Work()
     distances = [[0] * count for _ in rows]
     for one in range(count):
         for other in range(one):
