@@ -157,6 +157,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         {},
     ),
     ("law-nothing-is-kept", "releases.forgotten", [Fault(44 * S, "replace_models", (6,), 6 * S, 1)], BAD),
+    (
+        # Thieves of the old keys sign a greater floor meanwhile: that excuses those alone who took it.
+        "law-nothing-is-kept",
+        "releases.forgotten",
+        [Fault(44 * S, "replace_models", (6,), 6 * S, 1), Fault(46 * S, "replaced_keys", (5,), 4 * S, 50)],
+        BAD,
+    ),
     ("law-promoted-is-open", "releases.taken_back", [Fault(20 * S, "vote_down", (6,), 12 * S, 2)], GOOD),
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]

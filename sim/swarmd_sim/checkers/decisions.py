@@ -12,9 +12,9 @@ trust.key_leaked      a node that was shut out when the newest group key was mad
 state.stranger        a node holds facts of an author that nobody enrolled
 state.shut_out_facts  after quiet, a node holds facts of an author that was shut out, as it is to know by then
 releases.invented     the same of a floor, a revocation or a release that the publisher did not sign
-releases.forgotten    within one life, a node no longer believes a floor or a revocation; a floor that a thief's greater
-                      one displaced, while the node had not heard of the root that replaced the stolen keys, is gone
-                      with that one until it is published again (docs/decisions/0023)
+releases.forgotten    within one life, a node no longer believes a floor or a revocation; a floor that a thief's one
+                      displaced in this life is gone with that one, as the node hears of the root that replaced the
+                      stolen keys, until it is published again (docs/decisions/0023)
 releases.taken_back   what every node ran, promoted and not revoked, is run no more
 """
 
@@ -29,6 +29,7 @@ from swarmd_sim.checkers.told import Told, words_of
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.publisher import FACTORY, MODEL, Flaw
+from swarmd_sim.run.releases import ReleaseWorld
 
 NEWS_NS = 10_000_000_000
 """Within this a revocation has reached every node that is linked with one that knows it, and has taken effect."""
@@ -197,8 +198,7 @@ class DecisionsChecker(CheckerBase):
             invented.append("a release")
         if invented:
             self._violate("releases.invented", host, f"{host.name} believes {invented[:3]}, which nobody signed")
-        attacks = {fault.kind for fault in self.run.injector.recent}
-        if "replaced_keys" in attacks and officers.is_fooled("floor", belief.judged_roots):
+        if is_displaced(world, (host.index, host.boots), range(belief.judged_roots + 1, known + 1)):
             belief.floor = min(belief.floor, floor)
         if floor < belief.floor or not revoked >= belief.revoked_releases:
             self._violate(
@@ -244,6 +244,20 @@ class DecisionsChecker(CheckerBase):
         if (rule, host.index) not in self._told:
             self._told.add((rule, host.index))
             self.run.watch.violate(rule, text)
+
+
+def is_displaced(world: ReleaseWorld, life: tuple[int, int], heard: range) -> bool:
+    """Whether a floor that a thief's one displaced is gone by right, with the root that made that one fall.
+
+    Args:
+        world: What is known about models.
+        life: Of which host, by number, and which life of its.
+        heard: The roots that the node has heard of since its floor was looked at last, the first one being 1.
+    """
+    falls_at = world.officers.falls_at
+    return any(
+        falls_at("floor", roots) in heard for host, boots, roots in world.foreign_floors if (host, boots) == life
+    )
 
 
 def _trust_of(host: Host) -> Trust:

@@ -41,6 +41,8 @@ class Officers:
     """Keys by role that were replaced because they were stolen: nothing counts that they sign afterwards."""
     leaked_until: dict[str, int] = field(default_factory=dict)
     """How many roots there are since the one that replaced them."""
+    replaced_at: dict[str, list[int]] = field(default_factory=dict)
+    """By role, how many roots there were with each that replaced its keys."""
     roots: list[bytes] = field(default_factory=list)
     groups: dict[int, bytes] = field(default_factory=dict)
     """Group key statements by counter."""
@@ -181,6 +183,7 @@ class Officers:
         seeds = list(dict.fromkeys([*old, *self.signers("root")]))
         self.roots.append(sign_statement("root", root, seeds, self.crypto))
         self.leaked_until[role] = len(self.roots)
+        self.replaced_at.setdefault(role, []).append(len(self.roots))
         if role == "enrol":
             self.rotate_group()
 
@@ -193,6 +196,14 @@ class Officers:
     def is_fooled(self, role: str, roots: int) -> bool:
         """Whether keys of a role that thieves have are still keys to a node that has heard of so many roots."""
         return role in self.leaked and roots < self.leaked_until[role]
+
+    def falls_at(self, role: str, roots: int) -> int | None:
+        """How many roots a node has heard of once what it took of a role with so many counts no more.
+
+        Returns:
+            With the next root that replaces the role's keys; None where there is none yet.
+        """
+        return next((at for at in self.replaced_at.get(role, ()) if at > roots), None)
 
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that stands, as (kind, statement), in the order in which it can be taken."""

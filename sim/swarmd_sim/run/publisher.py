@@ -135,6 +135,8 @@ class Publisher:
     """When each was taken back."""
     floor: int = 0
     floor_ns: int = -1
+    floors: set[bytes] = field(default_factory=set)
+    """Digests of the floors that it signed."""
 
     def __post_init__(self) -> None:
         """The model in the image."""
@@ -199,7 +201,9 @@ class Publisher:
     def raise_floor(self, version: int, now_ns: int) -> Envelope:
         """Nothing below this version, ever again."""
         self.floor, self.floor_ns = version, now_ns
-        return self.sign("floor", Floor(MODEL, self.officers.epoch, version, version).payload(), "floor")
+        signed = self.sign("floor", Floor(MODEL, self.officers.epoch, version, version).payload(), "floor")
+        self.floors.add(signed.digest)
+        return signed
 
     def newest_good(self) -> Published | None:
         """What the fleet should run in the end."""

@@ -138,6 +138,8 @@ class ReleaseWorld:
     """Told at once that a model takes over."""
     story: list[tuple[int, str]] = field(default_factory=list)
     """(time, what the operator did), for timeline and report."""
+    foreign_floors: set[tuple[int, int, int]] = field(default_factory=set)
+    """(host, life, roots that it had heard of) of nodes that took a floor which the publisher did not sign."""
     _hosts: list[Host] = field(default_factory=list)
     _say: Callable[[int, str], None] = lambda _host, _text: None
 
@@ -201,6 +203,17 @@ class ReleaseWorld:
         if isinstance(detail, requests.RolloutChanged):
             text = f"v{detail.version} is {detail.what}" + (f" {detail.stage}" if detail.what == "stage" else "")
             self._say(host.index, text)
+        elif isinstance(detail, requests.Heard) and detail.kind == "floor" and detail.accepted:
+            self._took_floor(host, detail.digest)
+
+    def _took_floor(self, host: Host, digest: bytes) -> None:
+        if digest in self.publisher.floors:
+            return
+        roots = len(host.node._core.trust.roots)
+        if self.officers.falls_at("floor", roots) is None:
+            # The root that replaced the keys came right behind what they had signed, in one frame.
+            roots = max(self.officers.replaced_at.get("floor", ()), default=roots + 1) - 1
+        self.foreign_floors.add((host.index, host.boots, roots))
 
     def on_order(self, host: Host, order: object) -> None:
         """The protocol asks something of the daemon; carried out on the next turn, as an event loop does."""
