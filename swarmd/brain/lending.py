@@ -190,7 +190,9 @@ class LendingLink:
         if self._audit is not None:
             self._audit.close(self.protocol.ledger.take())
 
-    def take(self, word: words.Borrow | words.Abandon | words.Judged | words.Ran | words.Pulse) -> None:
+    def take(
+        self, word: words.Borrow | words.Abandon | words.Judged | words.Malformed | words.Ran | words.Pulse
+    ) -> None:
         """The worker speaks."""
         match word:
             case words.Borrow():
@@ -203,6 +205,8 @@ class LendingLink:
                 if lender is not None:
                     said = requests.Withheld(lender) if is_silent else requests.Judged(lender, is_right)
                     self._command(NAME, said)
+            case words.Malformed(borrower):
+                self._command(NAME, requests.Malformed(NodeId(bytes.fromhex(borrower))))
             case words.Ran(job, data):
                 self._tell(self._jobs.pop(job, None), **{"swarmd.answered": data is not None})
                 self._command(NAME, requests.Ran(job, data))
@@ -258,7 +262,7 @@ class LendingLink:
             case requests.Drop(job):
                 self._tell(self._jobs.pop(job, None), **{"swarmd.answered": False, "swarmd.dropped": True})
                 self._say(words.Drop(job))
-            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept, proof, request):
+            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept, proof, request, way_ns):
                 asked, begun = self._asked.pop(number, None), self._begun.pop(number, None)
                 if begun is not None:
                     begun = replace(begun, request=request or begun.request, digest=digest.hex())
@@ -278,7 +282,9 @@ class LendingLink:
                     far = ("" if lender is None else lender.hex(), b"", "")
                     if lender is not None and data is not None and kept_answer(data) is not None:
                         far = (lender.hex(), proof, self._host_of(lender))
-                    self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered, *far))
+                    self._say(
+                        words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered, *far, way_ns)
+                    )
 
     def _tell_lenders(self) -> None:
         """Who lends what, for batches that the worker places by itself."""

@@ -199,6 +199,7 @@ class WorkerLink:
                     plan=self._config.lending.plan if self._config.lending.borrow else "",
                     split=self._config.lending.split if self._config.lending.borrow else "",
                     leave=self._config.lending.leave,
+                    jpeg_quality=self._config.lending.jpeg_quality,
                     session_key=self._session_key,
                 )
             )
@@ -262,7 +263,7 @@ class WorkerLink:
                     self.lending.take(word)
             case words.Looked():
                 self.on_looked(word)
-            case words.Borrow() | words.Abandon() | words.Judged() | words.Ran():
+            case words.Borrow() | words.Abandon() | words.Judged() | words.Malformed() | words.Ran():
                 if self.lending is not None:
                     self.lending.take(word)
 

@@ -67,6 +67,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--copies", type=int, choices=(1, 2), default=1, help="2: two members work on it at once, so that the death of "
         "either costs nothing; with --borrow or --unsure"
     )  # fmt: skip
+    parser.add_argument(
+        "--form", choices=("raw", "lossless"), default="", help="a picture leaves with its very pixels, whatever "
+        "lending.jpeg_quality says"
+    )  # fmt: skip
     parser.add_argument("--version", default="", metavar="DIGEST", help="exactly this bundle; needed to borrow by name")
     parser.add_argument("--deadline-ms", type=int, metavar="N", help="answer within so many milliseconds")
     text = parser.add_argument_group("language models")
@@ -95,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
     flags = (("fleet", args.fleet), ("split", args.split), ("unsure", args.unsure), ("yes", args.borrow))
     borrow = next((word for word, is_set in flags if is_set), "")
     wish = Wish(args.version, args.priority, args.deadline_ms, borrow, args.grade_min, args.keep_s, args.copies)
+    wish = replace(wish, form=args.form)
     if args.ray:
         if not (args.input and is_batch(Path(args.input))):
             raise WorkerError("--ray is for a batch: --input names a folder of pictures or a video")

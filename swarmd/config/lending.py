@@ -32,6 +32,13 @@ class LendingSection:
         "computed here, `crops` of pictures (boxes of the own model, all else grey), or whole inputs (`frames`).",
         choices=("never", "features", "crops", "frames"),
     )
+    jpeg_quality: int = option(
+        0,
+        "Quality, to 100, of pictures that may leave as JPEG where the link is slow, so that lenders see other pixels; "
+        "0: lenders see the very pixels, whatever the link.",
+        low=0,
+        high=100,
+    )
     lend_to: tuple[str, ...] = option(
         (), "Names that members were enrolled under: only they may borrow here; empty: every member."
     )

@@ -13,6 +13,8 @@ from swarmd.worker.oip import JSON_LENGTH, OipError, port_row
 from swarmd.worker.residency import Residency, Resident, bare
 from swarmd_models.service import SERIES, TEXT, Port, Service
 
+FORM_HEADER = "Swarmd-Form"
+"""Of an answer: the form in which its lender got the picture (`pictures.FORMS`)."""
 LENDER_HEADER = "Swarmd-Lender"
 """Of an answer: the device that gave it, where it was another."""
 PARTS_HEADER, KEPT_HEADER = "Swarmd-Parts", "Swarmd-Kept"
@@ -40,8 +42,8 @@ def binary(json_bytes: int) -> tuple[tuple[str, str], ...]:
 def borrowed(found: Found) -> Answer:
     """What another device, or at the last moment this one, has said."""
     headers = (JSON,) if found.json_bytes is None else binary(found.json_bytes)
-    lender = ((LENDER_HEADER, found.lender),) if found.lender else ()
-    return Answer(200, (found.body,), (*headers, *lender, *(((KEPT_HEADER, "yes"),) if found.is_kept else ())))
+    said = ((LENDER_HEADER, found.lender), (FORM_HEADER, found.form), (KEPT_HEADER, "yes" if found.is_kept else ""))
+    return Answer(200, (found.body,), (*headers, *(row for row in said if row[1])))
 
 
 def metadata(residency: Residency, name: str, resident: Resident, lane: str) -> Mapping[str, Any]:

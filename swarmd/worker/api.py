@@ -45,6 +45,7 @@ from swarmd.worker.elsewhere import (
     keep_ms_of,
 )
 from swarmd.worker.for_others import ForOthers
+from swarmd.worker.forms import Forms, wish_of
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.leaving import CROPS, FRAMES, LEVELS
 from swarmd.worker.lent import INFER, METADATA
@@ -95,6 +96,7 @@ class InferenceApi:
         shelf: "Shelf | None" = None,
         fetcher: "Fetcher | None" = None,
         leave: str = FRAMES,
+        jpeg_quality: int = 0,
     ) -> None:
         """Serve nothing yet; `residency.add` does.
 
@@ -106,13 +108,16 @@ class InferenceApi:
             shelf: Where they fetch what is large; None: nothing large leaves.
             fetcher: Fetches what is large from them; None: nothing large is taken.
             leave: What may leave at most: one of `leaving.LEVELS`.
+            jpeg_quality: Of pictures that may leave with other pixels; 0: none does.
         """
         self._leave = leave
         self.residency = Residency(lambda resident: runner.call(resident.service.close))
         self.elsewhere: Elsewhere | None = None
         """Has other devices answer; None: this one does not borrow."""
         if borrowing is not None:
-            self.elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind, fetcher, leave)
+            self.elsewhere = Elsewhere(
+                borrowing, shelf, batcher, self.residency, self._run_behind, fetcher, leave, Forms(jpeg_quality)
+            )
         self.cascading: Cascading | None = None
         """Walks plans; None: there is none."""
         self.splitting: Splitting | None = None
@@ -121,6 +126,8 @@ class InferenceApi:
         """Batches over the fleet; None: this device does not borrow."""
         self.texting: Texting | None = None
         """Makes texts of language models."""
+        self.on_malformed: Callable[[str], None] = lambda borrower: None
+        """Is told of a borrower whose picture is in no form that can be read."""
         self._for_others = ForOthers(self, shelf, fetcher)
         self.batcher = batcher
         self._runner = runner
@@ -226,6 +233,10 @@ class InferenceApi:
         """Answer another device's request, behind all of this one's own; raises `OipError`."""
         return await self._for_others.lend(word)
 
+    def exact_of(self, data: bytes) -> tuple[bytes | bytearray, int | None] | None:
+        """See `Elsewhere.exact_of`."""
+        return None if self.elsewhere is None else self.elsewhere.exact_of(data)
+
     async def run_lent(self, word: Lend, question: Question, resident: Resident, lane: str, size_bytes: int) -> Tensors:
         """Have a model run for another device, or again for this one; raises `OipError`."""
         run = resident.service.steps(lane, question.inputs)
@@ -314,7 +325,7 @@ class InferenceApi:
         priority = _PRIORITIES[question.priority]
         errand = Errand(
             resident.digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call),
-            priority=priority, cause=cause_of(call), copies=question.copies,
+            priority=priority, cause=cause_of(call), copies=question.copies, form=wish_of(call),
         )  # fmt: skip
         own = Own(resident, lane, question, units, is_busy)
         if not walks:
@@ -340,11 +351,13 @@ class InferenceApi:
         self.counters["answered"] += 1
         return Answer(200, pieces, (JSON,) if json_bytes is None else binary(json_bytes))
 
-    def read(self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str) -> Question:
+    def read(
+        self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str, not_decoded: str = ""
+    ) -> Question:
         """Read a request for a model that is here; raises `OipError`."""
         service = resident.service
         try:
-            return read_question(body, json_bytes, service.inputs(lane), service.outputs(lane))
+            return read_question(body, json_bytes, service.inputs(lane), service.outputs(lane), not_decoded)
         except OipError:
             self.counters["malformed"] += 1
             raise

@@ -24,6 +24,8 @@ PRIORITIES = (1, 2, 3)
 BORROWS = ("", "yes", "quickest", "unsure", "split", "fleet")
 """Who may answer: this device; another member too; whoever is soonest; better models where the own one is in doubt;
 others for parts of the model; whoever of the fleet is idle, for a batch."""
+FORMS = ("", "raw", "lossless")
+"""In which a picture may leave (`forms.WISHES` of the worker)."""
 COPIES, COPIED = (1, 2), ("yes", "quickest", "unsure")
 """Members that may work on a request at once, and with which words of `BORROWS` two may."""
 
@@ -46,6 +48,8 @@ class Wish:
     """W3C `traceparent` of what asks: what is borrowed is linked to it."""
     copies: int = 1
     """2: two members work on it at once, so that the death of either costs nothing."""
+    form: str = ""
+    """In which a picture leaves: `lossless` or `raw`; "": as JPEG too, where `lending.jpeg_quality` allows it."""
 
     def __post_init__(self) -> None:
         """Raises `WorkerError` for what the API does not take."""
@@ -56,6 +60,8 @@ class Wish:
                 f"copies is {self.copies!r}; write 1, or 2 with borrow 'yes', 'quickest' or 'unsure': two other "
                 "members work on the request at once"
             )
+        if self.form not in FORMS:
+            raise WorkerError(f"the form is {self.form!r}; write 'lossless', 'raw' or ''")
         if self.priority not in PRIORITIES:
             raise WorkerError(f"the priority is {self.priority!r}; write 1 (high), 2 (normal) or 3 (low)")
         if self.borrow not in BORROWS:
@@ -148,6 +154,7 @@ def _infer(
     allowed = {"Swarmd-Borrow": wish.borrow} if wish.borrow else {}
     numbers = (("Swarmd-Grade-Min", wish.grade_min), ("Swarmd-Keep", wish.keep_s))
     allowed |= {"traceparent": wish.cause} if wish.cause else {}
+    allowed |= {"Swarmd-Form": wish.form} if wish.form else {}
     allowed |= {header: f"{number:g}" for header, number in numbers if number}
     if port is None:
         (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]
@@ -198,5 +205,6 @@ def _call(
         raise WorkerError(f"{value.get('error', 'no reason was given')} ({response.status})")
     value["lender"] = response.headers.get("Swarmd-Lender", "")
     value["parts"] = response.headers.get("Swarmd-Parts", "")
+    value["form"] = response.headers.get("Swarmd-Form", "")
     value["kept"] = response.headers.get("Swarmd-Kept", "")
     return dict(value), data[length:]

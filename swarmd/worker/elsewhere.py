@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 from swarmd.worker.batcher import NORMAL, Batcher
 from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, cause_of, judge_copies, number_of
 from swarmd.worker.checks import SpotChecks, agrees
+from swarmd.worker.forms import Dressed, Forms, took_ns, wish_of
 from swarmd.worker.http_server import Call
+from swarmd.worker.keeps import Far as Far
+from swarmd.worker.keeps import Keeps
 from swarmd.worker.leaving import FRAMES
 from swarmd.worker.leaving import judge as judge_leaving
 from swarmd.worker.lent import (
@@ -25,7 +28,6 @@ from swarmd.worker.lent import (
     PAYLOAD_MAX_BYTES,
     REQUEST_HEAD_BYTES,
     TOKEN_AT,
-    Kept,
     Place,
     Source,
     complaint_of,
@@ -40,7 +42,8 @@ from swarmd.worker.lent import (
     token_of,
 )
 from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, read_answer, write_answer
-from swarmd.worker.outbox import EACH_MAX, KEEP_MAX_NS, SAFE_MAX, SAFE_MAX_BYTES
+from swarmd.worker.outbox import KEEP_MAX_NS
+from swarmd.worker.pictures import RAW
 from swarmd.worker.residency import Residency, Resident
 from swarmd.worker.words import Borrowed
 from swarmd_models.service import DETECT, SERIES, Tensors
@@ -56,8 +59,6 @@ _TRIES = 6
 """Times that one request is sent out whose answers are not what was signed: four of these end a lender's trust."""
 _UNMEASURED_NS = 100_000_000
 """What a model is taken to need that has not run yet."""
-_OWED_NS = 100_000_000
-"""Of the time for which a lender owes what it keeps, left out at its end: what was rounded away of the time left."""
 _HEAD_BYTES = 4096
 """What stands beside the outputs in an answer, at most."""
 
@@ -72,26 +73,6 @@ class Own:
     units: int
     is_busy: bool
     """Its queue has just refused the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Far:
-    """What a lender has computed and keeps for the next one."""
-
-    kept: Kept
-    source: Source
-    key: bytes
-    """What tokens for it are made with."""
-    host: str
-    """Where its lender is; "": nobody knows."""
-    lender: str
-    """Its name."""
-    number: int
-    """Of the request that it answered, for `Elsewhere.judge`."""
-    asked_ns: int = 0
-    """When its lender was asked, monotonic."""
-    until_ns: int = 0
-    """Until when that lender owes it, monotonic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +110,8 @@ class Errand:
     """`traceparent` of what the program was doing."""
     copies: int = 1
     """Lenders that work on it from the start."""
+    form: str = ""
+    """Which forms its picture may have: one of `forms.WISHES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +129,8 @@ class Found:
     """Where the answer lies that is not in `body`."""
     number: int = 0
     """Of the request that it answers, for `Elsewhere.judge`."""
+    form: str = ""
+    """In which the picture left."""
 
 
 def errand_of(
@@ -184,6 +169,7 @@ def errand_of(
         priority=priority or NORMAL,
         cause=cause_of(call),
         copies=copies,
+        form=wish_of(call),
     )
 
 
@@ -200,42 +186,6 @@ def json_length(call: Call) -> int | None:
     return None if stated is None else int(stated)
 
 
-@dataclass(slots=True)
-class _Standing:
-    until_ns: int
-    size_bytes: int
-
-
-class Keeps:
-    """What this device has lenders keep: whether one may have had to make room for this device's newer tensors.
-
-    That of all lenders is counted together: while it is less than what is safe with one, each owes all that it keeps.
-    """
-
-    def __init__(self) -> None:
-        """Nothing."""
-        self._standing: list[_Standing] = []
-        self._full_ns = -1
-
-    def begin(self, size_bytes: int, until_ns: int, now_ns: int) -> _Standing:
-        """A lender is asked to keep so much at most; `until_ns`: the deadline of the request."""
-        one = _Standing(until_ns, size_bytes)
-        alive = sorted((*(old for old in self._standing if old.until_ns > now_ns), one), key=lambda old: old.until_ns)
-        # What ends before so many others says nothing that they do not.
-        self._standing = alive[-EACH_MAX:]
-        if len(alive) >= SAFE_MAX or sum(old.size_bytes for old in alive) >= SAFE_MAX_BYTES:
-            self._full_ns = now_ns
-        return one
-
-    def end(self, one: _Standing, now_ns: int) -> None:
-        """It has answered: what it keeps, it has by now."""
-        one.until_ns = min(one.until_ns, now_ns + KEEP_MAX_NS)
-
-    def is_owed(self, far: Far, now_ns: int) -> bool:
-        """Whether a lender that was reached must have what it said to keep."""
-        return self._full_ns < far.asked_ns and now_ns < far.until_ns - _OWED_NS
-
-
 class Elsewhere:
     """The borrower's side of a worker."""
 
@@ -248,6 +198,7 @@ class Elsewhere:
         run: Callable[[Own, int], Awaitable[Tensors]],
         fetcher: "Fetcher | None" = None,
         leave: str = FRAMES,
+        forms: Forms | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -259,7 +210,11 @@ class Elsewhere:
             run: Has the own model answer, behind all other work, by a moment of the monotonic clock.
             fetcher: Fetches what lenders keep; None: nothing.
             leave: What may leave at most: one of `leaving.LEVELS`.
+            forms: Chooses the forms of pictures; None: none has other pixels than the program's.
         """
+        self._forms = forms or Forms()
+        self._exact: dict[bytes, tuple[bytes | bytearray, int | None]] = {}
+        """What programs asked with, by what travels instead with other pixels."""
         self.leave = leave
         """What may leave at most."""
         self._fetcher = fetcher
@@ -274,7 +229,11 @@ class Elsewhere:
     @property
     def counters(self) -> Counter[str]:
         """Of spot checks, and of requests that went out again."""
-        return self._checks.counters + self._borrowing.counters
+        return self._checks.counters + self._borrowing.counters + self._forms.counters
+
+    def exact_of(self, data: bytes) -> tuple[bytes | bytearray, int | None] | None:
+        """The body that a program asked with, and the length of its JSON part, where `data` has other pixels."""
+        return self._exact.get(data)
 
     def may_travel(self, body: bytes | bytearray) -> bool:
         """Whether a body is small enough, or there is a way for large ones."""
@@ -295,12 +254,33 @@ class Elsewhere:
             judge_leaving(question.lets_out, self.leave)
         if question.far is not None:
             return await self._ask_handed(question, question.far, own, is_sound)
-        body, shelf = question.body, self._shelf
+        if question.what == METADATA or question.lane != DETECT:
+            return await self._ask_dressed(question, Dressed(question.body, question.json_bytes), own, is_sound)
+        began_ns = time.monotonic_ns()
+        dressed = await self._forms.dress(
+            question.body, question.json_bytes, question.left_ms, question.form, question.keep_ms > 0
+        )
+        try:
+            return await self._ask_dressed(question, dressed, own, is_sound)
+        except OipError as error:
+            left_ms = question.left_ms - (time.monotonic_ns() - began_ns) // 1_000_000
+            if error.status != 400 or dressed.form in ("", RAW) or left_ms < 1:
+                raise
+        # An older version, or one that reads no more of this device's forms: as it is, once.
+        self._forms.counters["forms_refused"] += 1
+        plain = Dressed(question.body, question.json_bytes, RAW)
+        return await self._ask_dressed(replace(question, left_ms=left_ms), plain, own, is_sound)
+
+    async def _ask_dressed(
+        self, question: Errand, dressed: Dressed, own: Own | None, is_sound: Callable[[Found], bool | None]
+    ) -> Found:
+        body, shelf = dressed.body, self._shelf
+        question = replace(question, json_bytes=dressed.json_bytes)
         is_by_lane = question.by_lane and shelf is not None and shelf.is_open
         most_bytes = INLINE_MAX_BYTES if is_by_lane else PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
         if shelf is None or len(body) <= most_bytes:
             data = pack_request(question.what, question.lane, question.json_bytes, body, question.keep_key)
-            return await self._ask(question, data, None, own, is_sound)
+            return await self._ask(question, data, None, own, is_sound, dressed)
         if not shelf.is_open:
             raise OipError(503, "lending.tensors does not listen just now: another program has its port")
         from swarmd.worker.lane import hashed
@@ -309,7 +289,7 @@ class Elsewhere:
         with shelf.lay_out(body, digest) as place:
             data = pack_place(question.lane, question.json_bytes, place, question.keep_key)
             told = replace(place, token_at=TOKEN_AT + len(question.keep_key))
-            return await self._ask(question, data, told, own, is_sound)
+            return await self._ask(question, data, told, own, is_sound, dressed)
 
     async def _ask_handed(
         self, question: Errand, far: Far, own: Own | None, is_sound: Callable[[Found], bool | None]
@@ -320,7 +300,7 @@ class Elsewhere:
         place = Place(
             kept.port, kept.curve_key, bytes(16), kept.size_bytes, kept.sha256, far.key, handed_token_at(key)
         )  # fmt: skip
-        return await self._ask(question, data, place, own, is_sound)
+        return await self._ask(question, data, place, own, is_sound, Dressed(b"", kept.json_bytes))
 
     async def bring(self, far: Far) -> bytes:
         """What a lender keeps, fetched here, once; raises `OipError`.
@@ -361,6 +341,24 @@ class Elsewhere:
         place: Place | None,
         own: Own | None,
         is_sound: Callable[[Found], bool | None],
+        dressed: Dressed,
+    ) -> Found:
+        if dressed.asked is None:
+            return await self._send(question, data, place, own, is_sound, dressed)
+        self._exact[data] = dressed.asked  # The own model answers with the program's pixels, if it comes to that.
+        try:
+            return await self._send(question, data, place, own, is_sound, dressed)
+        finally:
+            self._exact.pop(data, None)
+
+    async def _send(
+        self,
+        question: Errand,
+        data: bytes,
+        place: Place | None,
+        own: Own | None,
+        is_sound: Callable[[Found], bool | None],
+        dressed: Dressed,
     ) -> Found:
         asked_ns, left_ms = time.monotonic_ns(), question.left_ms
         until_ns = asked_ns + left_ms * 1_000_000
@@ -383,6 +381,7 @@ class Elsewhere:
             )  # fmt: skip
             if standing is not None:
                 self._keeps.end(standing, time.monotonic_ns())
+            back_ns = time.monotonic_ns()
             found = await self._open(question, borrowed, place, asked_ns, until_ns)
             is_complaint = found is not None and complaint_of(found.body, found.json_bytes) is not None
             verdict = is_complaint or is_sound(found) if found is not None and found.lender else True
@@ -403,7 +402,11 @@ class Elsewhere:
                     self.judge(number, False)
             # What another able bundle has seen says nothing about who ran it.
             if borrowed.is_check_wanted and own is not None and found.digest == own.resident.digest:
-                self._begin_check(borrowed.number, own, found)
+                self._begin_check(borrowed.number, own, found, dressed)
+            if found.lender and dressed.form and not borrowed.is_kept:
+                found = replace(found, form=dressed.form)
+                net_ns = back_ns - now_ns - took_ns(found.body, found.json_bytes)
+                self._forms.link.note(len(dressed.body), net_ns, borrowed.way_ns)
             if error := complaint_of(found.body, found.json_bytes):
                 raise error
             return found
@@ -436,11 +439,22 @@ class Elsewhere:
             return None
         return Found(body, left.json_bytes, borrowed.lender, digest, number=borrowed.number)
 
-    def _begin_check(self, number: int, own: Own, found: Found) -> None:
-        """Hold a lender's answer against the own model."""
+    def _begin_check(self, number: int, own: Own, found: Found, dressed: Dressed) -> None:
+        """Hold a lender's answer against the own model.
+
+        First with the pixels that the program asked with. Where the lender was sent others and says something else, it
+        is held against what it was sent: that is the form's doing, which is counted, and no fault of the lender's.
+        """
 
         async def run(left_s: float) -> Tensors:
-            return await self._run(own, time.monotonic_ns() + round(left_s * 1e9))
+            until_ns = time.monotonic_ns() + round(left_s * 1e9)
+            outputs = await self._run(own, until_ns)
+            if dressed.is_exact or is_right(outputs):
+                return outputs
+            sent = replace(own, question=replace(own.question, inputs={"image": dressed.pixels()}))
+            outputs = await self._run(sent, until_ns)
+            self._forms.counters["forms_differ"] += is_right(outputs)
+            return outputs
 
         def is_right(outputs: Tensors) -> bool:
             if (complaint := complaint_of(found.body, found.json_bytes)) is not None:

@@ -210,7 +210,7 @@ class Fleet:
         assert elsewhere is not None
         placed = Errand(
             errand.digest, INFER, errand.lane, errand.json_bytes, errand.body, errand.units, left_ms, by_lane=True,
-            only=lease.puller, is_patient=False, priority=LOW,
+            only=lease.puller, is_patient=False, priority=LOW, form=errand.form,
         )  # fmt: skip
         found: Found = await elsewhere.ask(placed, job.own)  # Which holds it against the own model now and then.
         return borrowed(found)

@@ -8,12 +8,15 @@ borrower is told so, or gets the tensor itself.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
 
 from swarmd.worker.answers import late, metadata
+from swarmd.worker.hush import Hush
 from swarmd.worker.lent import (
     INLINE_MAX_BYTES,
     KEEP_LEAST_BYTES,
@@ -28,7 +31,7 @@ from swarmd.worker.lent import (
     pack_kept,
     pack_left,
 )
-from swarmd.worker.oip import OipError, Question, write_answer, write_question
+from swarmd.worker.oip import FormError, OipError, Question, write_answer, write_question
 from swarmd.worker.residency import SUFFIXES, NotResidentError, Residency, Resident
 from swarmd.worker.words import Lend
 from swarmd_models.service import GRAPH, Tensors
@@ -42,9 +45,16 @@ class Device(Protocol):
 
     residency: Residency
     counters: Counter[str]
+    on_malformed: Callable[[str], None]
 
-    def read(self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str) -> Question:
+    def read(
+        self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str, not_decoded: str = ""
+    ) -> Question:
         """Read a request; raises `OipError`."""
+        ...
+
+    def exact_of(self, data: bytes) -> tuple[bytes | bytearray, int | None] | None:
+        """What a program here asked with, where other pixels travel."""
         ...
 
     async def run_lent(self, word: Lend, question: Question, resident: Resident, lane: str, size_bytes: int) -> Tensors:
@@ -66,6 +76,7 @@ class ForOthers:
         self._device = device
         self._shelf = shelf
         self._fetcher = fetcher
+        self._hush = Hush()
 
     @property
     def counters(self) -> Counter[str]:
@@ -86,13 +97,17 @@ class ForOthers:
             return pack_answer([msgspec.json.encode(row)], None)
         place = lent.place
         if place is None:
-            found = await self._run(word, lent, lent.body, resident, name)
+            exact = self._device.exact_of(word.data) if word.is_own else None
+            body, json_bytes = exact or (lent.body, lent.json_bytes)
+            found = await self._run(word, replace(lent, json_bytes=json_bytes), body, resident, name)
             return found if isinstance(found, bytes) else pack_answer(*found)
         if place.size_bytes != word.lane_bytes:
             raise OipError(400, f"a body of {place.size_bytes} bytes, under a ticket's {word.lane_bytes}")
         if word.is_own and not lent.is_handed:
             assert self._shelf is not None
-            found = await self._run(word, lent, self._shelf.own(place), resident, name)
+            exact = self._device.exact_of(word.data)
+            body, json_bytes = exact or (self._shelf.own(place), lent.json_bytes)
+            found = await self._run(word, replace(lent, json_bytes=json_bytes), body, resident, name)
             assert not isinstance(found, bytes)
             answer = b"".join(found[0])
             return pack_left(Left(found[1], len(answer), await self._shelf.keep(place, answer)))
@@ -127,12 +142,26 @@ class ForOthers:
             raise OipError(400, f"what was kept here has {len(body)} bytes, not {place.size_bytes}")
         return body
 
+    def _read(self, word: Lend, lent: Lent, body: bytes | bytearray, resident: Resident) -> Question:
+        """A request that came; raises `OipError`. Nobody answers for what another lender keeps."""
+        is_theirs = bool(word.borrower) and not word.is_own and not lent.is_handed
+        left_s = self._hush.left_s(word.borrower, time.monotonic_ns()) if is_theirs else 0.0
+        hushed = f"for {left_s:.0f} s nothing coded of this borrower is read: the last could not be" if left_s else ""
+        try:
+            return self._device.read(body, lent.json_bytes, resident, lent.lane, hushed)
+        except FormError:
+            self._device.counters["forms_hushed" if hushed else "forms_bad"] += 1
+            if is_theirs and not hushed:
+                self._hush.note(word.borrower, time.monotonic_ns())
+                self._device.on_malformed(word.borrower)
+            raise
+
     async def _run(
         self, word: Lend, lent: Lent, body: bytes | bytearray, resident: Resident, name: str
     ) -> bytes | tuple[list[bytes], int | None]:
         """The answer in pieces, and the length of its JSON part; or where it is kept, as that travels."""
         began_ns, lane = time.monotonic_ns(), lent.lane
-        question = self._device.read(body, lent.json_bytes, resident, lane)
+        question = self._read(word, lent, body, resident)
         if lent.is_handed and not _is_finite(question.inputs):
             # A borrower would have seen it, and not sent it on; who has computed it is found out there.
             raise OipError(503, "what another lender keeps holds what is no number")

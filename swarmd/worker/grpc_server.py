@@ -16,6 +16,7 @@ from swarmd.api.loopback import is_loopback
 from swarmd.errors import TransportError
 from swarmd.worker import oip_grpc
 from swarmd.worker.borrowing import BORROW_HEADER, GRADE_HEADER, KEEP_HEADER
+from swarmd.worker.forms import FORM_HEADER
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.oip import JSON_LENGTH, OipError
 from swarmd.worker.protobuf import Schema
@@ -28,7 +29,7 @@ BODIES_MAX_BYTES = 64 << 20
 _HEAD_BYTES = 64 << 10
 """Of a message, beside its tensors."""
 _SERVICE = "inference.GRPCInferenceService"
-_WISHES = (BORROW_HEADER, GRADE_HEADER, KEEP_HEADER)
+_WISHES = (BORROW_HEADER, FORM_HEADER, GRADE_HEADER, KEEP_HEADER)
 """Of a call's metadata what is heard."""
 _LENDER = "swarmd-lender"
 """As the answer's header over HTTP is called, in lower case."""
@@ -165,7 +166,9 @@ class GrpcServer:
             self._held_bytes -= len(data)
         said = dict(answer.headers)
         json_bytes = int(said.get(JSON_LENGTH, sum(map(len, answer.pieces))))
-        return oip_grpc.write_infer(answer.pieces, json_bytes, said.get("Swarmd-Lender", ""))
+        return oip_grpc.write_infer(
+            answer.pieces, json_bytes, said.get("Swarmd-Lender", ""), said.get("Swarmd-Form", "")
+        )
 
     async def _told(self, name: str, version: str, body: bytes, context: Any) -> AsyncIterator[dict[str, Any]]:
         """A text bit by bit: many answers to one request, the last of them marked."""

@@ -41,7 +41,8 @@ def look(word: Look, address: str, served: Bundle | None = None) -> Looked:
         name, version = (word.model, "") if bundle is None else (bundle.name, bundle.digest)
         if (judge := bundle or served) is not None:
             image = as_trained(image, word.pixel_m, judge)
-        wish = asking.Wish(version, _LOW, word.left_ms, word.borrow, cause=word.cause)
+        # It was a JPEG before: once more would lose once more.
+        wish = asking.Wish(version, _LOW, word.left_ms, word.borrow, cause=word.cause, form="lossless")
         head, outputs = asking.infer(address, name.removesuffix(".detect") + ".detect", image, wish)
         score = max((float(one) for one in outputs["scores"].reshape(-1)), default=0.0)
         digest, lender = str(head["model_version"]), str(head["lender"])

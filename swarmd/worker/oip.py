@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from swarmd.worker.coding import CODING, packed, unpacked
+from swarmd.worker.pictures import DIFF, JPEG, from_differences, from_jpeg
 from swarmd_models.backends.base import Array
 from swarmd_models.service import Port
 
@@ -53,6 +54,14 @@ class OipError(Exception):
         """`status` as RFC 9110 means it."""
         super().__init__(text)
         self.status = status
+
+
+class FormError(OipError):
+    """A coded tensor cannot be read: the sender's doing, whatever else is right."""
+
+    def __init__(self, text: str) -> None:
+        """Status 400."""
+        super().__init__(400, text)
 
 
 class _Tensor(msgspec.Struct, frozen=True):
@@ -99,7 +108,11 @@ _REQUESTS = msgspec.json.Decoder(_Request)
 
 
 def read_question(
-    body: bytes | bytearray, json_bytes: int | None, inputs: Sequence[Port], outputs: Sequence[Port]
+    body: bytes | bytearray,
+    json_bytes: int | None,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    not_decoded: str = "",
 ) -> Question:
     """Read a request for a lane that takes `inputs` and gives `outputs`.
 
@@ -108,6 +121,7 @@ def read_question(
         json_bytes: The header `Inference-Header-Content-Length`; None: it was absent.
         inputs: What the model takes.
         outputs: What it gives.
+        not_decoded: Why no coded tensor is; "": each is.
 
     Raises:
         OipError: Status 400, 404 (an output that the model lacks) or 413.
@@ -123,7 +137,7 @@ def read_question(
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
     if max(len(request.inputs), len(request.outputs)) > MAX_TENSORS or len(request.id) > MAX_ID_CHARS:
         raise OipError(400, f"at most {MAX_TENSORS} tensors and an id of {MAX_ID_CHARS} characters")
-    arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs)
+    arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs, not_decoded)
     all_binary = request.parameters.get("binary_data_output") is True
     all_coded = all_binary and request.parameters.get("coding_output") == CODING
     wanted = tuple(_wanted(one, all_binary, outputs) for one in request.outputs)
@@ -173,7 +187,9 @@ def _decoded(text: memoryview) -> _Request:
             gc.enable()
 
 
-def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
+def _read_inputs(
+    tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[Port], not_decoded: str
+) -> Mapping[str, Array]:
     known = {port.name: port for port in ports}
     arrays: dict[str, Array] = {}
     for tensor in tensors:
@@ -187,6 +203,8 @@ def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[P
             continue
         wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
         if tensor.parameters.get("coding") is not None:
+            if not_decoded:
+                raise FormError(f"input {tensor.name}: {not_decoded}")
             arrays[tensor.name] = _coded(tensor, dtype, wanted_bytes, size, tail)
             tail = tail[size:]
             continue
@@ -207,15 +225,20 @@ def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[P
 
 
 def _coded(tensor: _Tensor, dtype: "np.dtype[Any]", wanted_bytes: int, size: Any, tail: memoryview) -> Array:
-    """A packed input; its size is judged before and while it is unpacked."""
+    """A packed input, or a picture in one of its forms; its size is judged before and while it is unpacked."""
     if type(size) is not int or not 0 <= size <= len(tail):
-        raise OipError(400, f"input {tensor.name}: binary_data_size is {_shown(size)}; {len(tail)} bytes are left")
-    if tensor.parameters["coding"] != CODING:
-        raise OipError(400, f"input {tensor.name} is coded in no way that is known here; {CODING!r} is")
+        raise FormError(f"input {tensor.name}: binary_data_size is {_shown(size)}; {len(tail)} bytes are left")
+    coding, data = tensor.parameters["coding"], bytes(tail[:size])
+    if coding not in (CODING, DIFF, JPEG):
+        raise FormError(f"input {tensor.name} is coded in no way that is known here; {CODING}, {DIFF} and {JPEG} are")
     try:
-        return np.frombuffer(unpacked(bytes(tail[:size]), wanted_bytes), dtype).reshape(tensor.shape)
+        if coding == CODING:
+            return np.frombuffer(unpacked(data, wanted_bytes), dtype).reshape(tensor.shape)
+        if dtype != np.uint8:
+            raise ValueError("only a picture (UINT8) has such a form")
+        return from_differences(data, tensor.shape) if coding == DIFF else from_jpeg(data, tensor.shape)
     except ValueError as error:
-        raise OipError(400, f"input {tensor.name}: {error}") from error
+        raise FormError(f"input {tensor.name} as {coding}: {error}") from error
 
 
 def _judged(tensor: _Tensor, port: Port) -> "np.dtype[Any]":

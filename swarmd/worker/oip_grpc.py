@@ -164,7 +164,7 @@ def write_text(row: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_infer(pieces: Sequence[bytes], json_bytes: int, lender: str) -> dict[str, Any]:
+def write_infer(pieces: Sequence[bytes], json_bytes: int, lender: str, form: str = "") -> dict[str, Any]:
     """A ModelInferResponse of what would go over HTTP; raises `OipError` (502) for a lender's that does not hold."""
     whole = b"".join(pieces)
     try:
@@ -185,8 +185,8 @@ def write_infer(pieces: Sequence[bytes], json_bytes: int, lender: str) -> dict[s
         }
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise OipError(502, f"the answer does not hold: {str(error)[:120]}") from error
-    if lender:
-        message["parameters"] = {"lender": {"string_param": lender}}
+    if said := {name: {"string_param": text} for name, text in (("lender", lender), ("form", form)) if text}:
+        message["parameters"] = said
     return message
 
 

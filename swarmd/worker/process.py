@@ -42,6 +42,7 @@ from swarmd.worker.words import (
     Loaded,
     Look,
     Looked,
+    Malformed,
     Problem,
     Pulse,
     Ran,
@@ -93,7 +94,9 @@ class WorkerProcess:
             self._shelf,
             self._fetcher,
             config.leave,
+            config.jpeg_quality,
         )
+        self._api.on_malformed = lambda borrower: self._say(Malformed(borrower))
         self._file_problems: list[str] = []
         """What is wrong with files that the configuration names; the rest is served."""
         self._read_files()

@@ -50,6 +50,8 @@ class Serve(_Word, frozen=True):
     """A file of models in parts (`splitting.py`); "": none."""
     leave: str = "frames"
     """What may leave at most (`leaving.py`)."""
+    jpeg_quality: int = 0
+    """Of pictures that may leave with other pixels (`forms.py`); 0: none does."""
     session_key: bytes = b""
     """What texts that go on later are sealed with (`texting.py`), 32 bytes; empty: the worker makes its own."""
 
@@ -138,6 +140,8 @@ class Borrowed(_Word, frozen=True):
     """Where it keeps what it computed: by which another lender can see that this one has given the answer."""
     host: str = ""
     """With `proof`: where it is; "": nobody knows."""
+    way_ns: int = 0
+    """There and back of a word that no work stands behind, measured; 0: it was not."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------
@@ -244,6 +248,13 @@ class Judged(_Word, frozen=True):
     """Neither: its lender was reached, and is silent about what it keeps."""
 
 
+class Malformed(_Word, frozen=True):
+    """A borrower has sent what is in no form that can be read."""
+
+    borrower: str
+    """Hexadecimal."""
+
+
 class Ran(_Word, frozen=True):
     """What came of a `Lend`; None: nothing."""
 
@@ -268,7 +279,7 @@ class Looked(_Word, frozen=True):
 
 
 ToWorker: TypeAlias = Serve | Load | Lend | Lenders | Look | Drop | Borrowed
-FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Abandon | Judged | Ran | Looked
+FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Abandon | Judged | Malformed | Ran | Looked
 
 _ENCODER = msgspec.json.Encoder()
 _TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 
+from swarmd.worker import pictures
 from swarmd.worker.coding import CODED_MAX_BYTES, packed
 from swarmd.worker.oip import OipError, Wanted, read_answer, read_question, write_answer
 from swarmd_models.service import Port
@@ -28,7 +29,38 @@ def requests() -> list[bytes]:
         b'{"coding":"br","binary_data_size":%d}}],"parameters":{"coding_output":"br","binary_data_output":true}}'
         % len(small)
         + small,
+        b'{"inputs":[{"name":"image","shape":[24,32,1],"datatype":"UINT8","parameters":'
+        b'{"coding":"jpeg","binary_data_size":%d}}]}' % len(jpegs()[0]) + jpegs()[0],
     ]
+
+
+_SIDES = ((24, 32, 1), (24, 32, 3), (16, 48, 1))
+_SHADES = np.add.outer(np.arange(24), np.arange(32)).astype(np.uint8)[..., None]
+
+
+def differences() -> list[bytes]:
+    """Pictures as `diff-br`."""
+    found = (pictures.differences(np.repeat(np.tile(_SHADES, (2, 2, 1)), count, axis=2)) for count in (1, 3))
+    return [one for one in found if one is not None] + [b""]
+
+
+def read_differences(data: bytes) -> None:
+    """The picture that was said, or none."""
+    for sides in (*_SIDES, (48, 64, 1), (48, 64, 3), (1 << 20, 1 << 20, 3)):
+        with contextlib.suppress(ValueError):
+            assert pictures.from_differences(data, sides).shape == sides
+
+
+def jpegs() -> list[bytes]:
+    """Pictures as `jpeg`."""
+    return [pictures.as_jpeg(np.repeat(_SHADES, count, axis=2), quality) for count in (1, 3) for quality in (5, 95)]
+
+
+def read_jpeg(data: bytes) -> None:
+    """The picture that was said, or none."""
+    for sides in (*_SIDES, (1 << 16, 1 << 16, 3)):
+        with contextlib.suppress(ValueError):
+            assert pictures.from_jpeg(data, sides).shape == sides
 
 
 def read_request(data: bytes) -> None:
@@ -57,3 +89,12 @@ def read_an_answer(data: bytes) -> None:
         with contextlib.suppress(OipError):
             for array in read_answer(data, length).values():
                 assert array.dtype.hasobject or array.nbytes <= max(CODED_MAX_BYTES, 64 * len(data))
+
+
+MAKERS = {
+    "inference-requests": lambda: (requests(), read_request, 4),
+    "inference-answers": lambda: (answers(), read_an_answer, 4),
+    "picture-differences": lambda: (differences(), read_differences, 4),
+    "picture-jpegs": lambda: (jpegs(), read_jpeg, 8),
+}
+"""Corpus, target and cost of each."""

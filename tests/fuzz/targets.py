@@ -486,8 +486,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "eye-messages": _eye_messages,
     "eye-files": _eye_files,
     "bundles": _bundles,
-    "inference-requests": lambda: Fuzzed(inference_targets.requests(), inference_targets.read_request, 4),
-    "inference-answers": lambda: Fuzzed(inference_targets.answers(), inference_targets.read_an_answer, 4),
+    **{name: lambda make=make: Fuzzed(*make()) for name, make in inference_targets.MAKERS.items()},  # type: ignore[misc]
     "transport-frames": _transport_frames,
     "prepared-statements": lambda: Fuzzed(key_targets.prepared_corpus(), key_targets.read_prepared, 20),
     "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),

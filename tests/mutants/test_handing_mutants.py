@@ -6,7 +6,8 @@ import pytest
 
 from swarmd.worker import for_others, lane, outbox, splitting
 from swarmd.worker.borrowing import Borrowing
-from swarmd.worker.elsewhere import Elsewhere, Keeps
+from swarmd.worker.elsewhere import Elsewhere
+from swarmd.worker.keeps import Keeps
 from swarmd.worker.splitting import _Walker
 from swarmd_protocols.offload.offload import Offload
 from swarmd_protocols.offload.shards import Shards

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from swarmd.worker import outbox
-from swarmd.worker.elsewhere import Keeps
 from swarmd.worker.for_others import ForOthers
+from swarmd.worker.keeps import Keeps
 from swarmd.worker.lent import BORROWER, KEY_BYTES, Place, token_of
 from swarmd.worker.oip import OipError
 from swarmd.worker.outbox import (

@@ -216,7 +216,9 @@ def _all_json_is_read(patch: pytest.MonkeyPatch) -> None:
 
 def _what_is_left_over_is_nothing(patch: pytest.MonkeyPatch) -> None:
     whole = oip._read_inputs
-    patch.setattr(oip, "_read_inputs", lambda tensors, tail, ports: whole(tensors, tail[: A.nbytes + B.nbytes], ports))
+    patch.setattr(
+        oip, "_read_inputs", lambda tensors, tail, *about: whole(tensors, tail[: A.nbytes + B.nbytes], *about)
+    )
 
 
 @pytest.mark.parametrize(

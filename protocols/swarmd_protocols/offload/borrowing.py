@@ -449,7 +449,10 @@ class Borrower:
             self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")
         wire = 0 if attempt is None or lender is None else wire_number(number, attempt)
-        settle = requests.Settle(number, data, lender, digest, is_check_wanted, proof=proof, request=wire)
+        way_ns = 0 if lender is None else self._dispatcher.times_of(lender).way_ns
+        settle = requests.Settle(
+            number, data, lender, digest, is_check_wanted, proof=proof, request=wire, way_ns=way_ns
+        )
         return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
 
     def _withdraw(self, node: NodeId, now_ns: int) -> list[SubEffect]:

@@ -17,7 +17,7 @@ from swarmd_protocols.ids import NodeId
 LINES_EACH = 16
 """Of one member until the driver takes them: granted, lent, refused and late of four bundles; what is beyond is counted
 together, in one line more."""
-_JUDGEMENTS = ("found_wrong", "ejected", "withheld")
+_JUDGEMENTS = ("found_wrong", "ejected", "withheld", "malformed")
 """What no member hides behind other lines of its own: beyond its share each kind has a line, of whatever bundle."""
 LINES_MAX = 64 * (LINES_EACH + 1 + len(_JUDGEMENTS))
 """Of all: of as many members as a lender gives tickets to; more are counted together, of nobody."""

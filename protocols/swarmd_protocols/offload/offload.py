@@ -230,6 +230,9 @@ class Offload:
             case requests.Withheld(lender):
                 self.ledger.note("withheld", lender)
                 return []
+            case requests.Malformed(borrower):
+                self.ledger.note("malformed", borrower)
+                return []
             case requests.Doubt(lender):
                 return self._borrower.on_doubt(lender, now_ns)
             case requests.Abandon(number):

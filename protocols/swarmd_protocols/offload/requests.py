@@ -113,6 +113,12 @@ class Withheld(msgspec.Struct, frozen=True, gc=False):
     lender: NodeId
 
 
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """A borrower has sent what is in no form that can be read."""
+
+    borrower: NodeId
+
+
 class Doubt(msgspec.Struct, frozen=True, gc=False):
     """The connection to a lender has broken: what waits for it is asked of another at once. No word against it."""
 
@@ -125,7 +131,7 @@ class Abandon(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-Command: TypeAlias = Stock | Borrow | Ran | Judged | Withheld | Doubt | Abandon
+Command: TypeAlias = Stock | Borrow | Ran | Judged | Withheld | Malformed | Doubt | Abandon
 
 
 class Infer(msgspec.Struct, frozen=True):
@@ -170,6 +176,8 @@ class Settle(msgspec.Struct, frozen=True):
     """`messages.proof_of` a lender's answer, by which another member can see that it gave it."""
     request: int = 0
     """The number that its lender knows it by; 0: it was answered by nobody else."""
+    way_ns: int = 0
+    """There and back to its lender, by a word that no work stands behind; 0: not measured."""
 
 
 Order: TypeAlias = Infer | Drop | Settle

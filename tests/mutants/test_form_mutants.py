@@ -1,0 +1,89 @@
+"""A mutant for each rule of pictures' forms: break the rule, and the test that stands for it must fail."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swarmd.worker import forms, pictures
+from swarmd.worker.elsewhere import Elsewhere
+from swarmd.worker.forms import Forms, Link
+from swarmd.worker.hush import Hush
+from swarmd_models.backends.base import Array
+from tests.support.mutants import assert_found
+from tests.unit import test_picture_forms as laws
+
+
+def _other_pixels_always(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Forms, "allowed", lambda self, wish, is_kept: pictures.FORMS)
+
+
+def _keeping_changes_nothing(patch: pytest.MonkeyPatch) -> None:
+    whole = Forms.dress
+
+    async def dress(self: Forms, *about: Any) -> Any:
+        return await whole(self, *about[:-1], False)
+
+    patch.setattr(Forms, "dress", dress)
+
+
+def _links_are_all_alike(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Link, "ns_per_byte", None)
+
+
+def _the_own_model_sees_what_travels(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Elsewhere, "exact_of", lambda self, data: None)
+
+
+def _what_travels_counts_as_exact(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(forms.Dressed, "is_exact", True)
+
+
+def _headers_are_not_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pictures, "_frame_of", lambda data: (60, 320, 1))
+
+
+def _nobody_is_hushed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Hush, "note", lambda self, borrower, now_ns: None)
+
+
+def _all_are_hushed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Hush, "left_s", lambda self, borrower, now_ns: 30.0 if self._bad else 0.0)
+
+
+def _columns_for_rows(patch: pytest.MonkeyPatch) -> None:
+    def back(data: bytes, sides: tuple[int, ...]) -> Array:
+        steps = np.frombuffer(pictures.unpacked(data, pictures.judge_sides(sides)), np.uint8).reshape(sides)
+        return np.asarray(np.add.accumulate(steps, axis=1, dtype=np.uint8))
+
+    for module in (pictures, forms):
+        patch.setattr(module, "from_differences", back, raising=False)
+    patch.setattr(laws, "from_differences", back)
+
+
+def a_jpeg_of_other_sides_is_refused() -> None:
+    laws.test_a_form_that_does_not_hold_is_refused_by_its_name("a JPEG of other sides")
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_other_pixels_always, laws.test_other_pixels_go_only_where_everybody_allows_them),
+    (_keeping_changes_nothing, laws.test_what_is_kept_has_one_form_whatever_the_link),
+    (_links_are_all_alike, laws.test_the_cheapest_form_goes_over_the_link_as_it_is),
+    (_the_own_model_sees_what_travels, laws.the_own_model_answers_with_the_programs_pixels),
+    (
+        _what_travels_counts_as_exact,
+        laws.a_lender_is_held_against_both,
+    ),
+    (_headers_are_not_read, a_jpeg_of_other_sides_is_refused),
+    (_nobody_is_hushed, laws.one_borrowers_bad_forms_silence_no_worker),
+    (_all_are_hushed, laws.test_who_sends_what_cannot_be_read_is_not_read_for_a_while_and_nobody_else),
+    (_columns_for_rows, laws.test_what_is_lossless_has_the_same_pixels),
+]
+
+
+@pytest.mark.parametrize(("mutant", "one"), MUTANTS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_broken_rule_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], one: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, one, monkeypatch)
