@@ -96,6 +96,18 @@ def verdicts_wait_for_the_next_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinkReports, "weigh_of", lambda self, reporters: None)
 
 
+def the_forgotten_keep_their_witnesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinkReports, "forget", lambda self, member: self.count(member, ()))
+
+
+def the_new_have_no_witnesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinkReports, "meet", lambda self, member: None)
+
+
+def met_again() -> None:
+    reports.check_met_again(1)
+
+
 def signed() -> None:
     reports.check_signers([LEVEL_FAILED] * 5, 1)
 
@@ -115,6 +127,8 @@ PAIRS: list[tuple[Callable[[], None], Mutant]] = [
     (signed, signers_speak_on),
     (signed, verdicts_wait_for_the_next_report),
     (signed_and_suspected, suspicion_silences),
+    (met_again, the_forgotten_keep_their_witnesses),
+    (met_again, the_new_have_no_witnesses),
 ]
 
 

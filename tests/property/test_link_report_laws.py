@@ -2,7 +2,8 @@
 
 Two members that say they hear a deaf one keep it from being failed. Who died, left or went away says nothing any more:
 it keeps no dead member among the living, and no healthy one degraded. What others have signed of a member counts as
-soon as too few hear it. Who has signed itself that a member failed speaks for it no longer.
+soon as too few hear it. Who has signed itself that a member failed speaks for it no longer. A member that was forgotten
+and is met again counts as one that never was: nobody's word about it is counted twice, or taken back twice.
 """
 
 from hypothesis import example, given, settings
@@ -219,3 +220,26 @@ def check_signers(said: list[int], seed: int) -> None:
     check_counts(net, [observer])
     assert net.run_until(lambda: net.all_see(MemberState.ALIVE, DEAF, list(OTHERS)), BOUND_S) is not None
     check_counts(net, list(OTHERS))
+
+
+@settings(max_examples=3, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 99))
+@example(seed=1)
+def test_who_was_forgotten_and_is_met_again_has_the_witnesses_that_it_has(seed):
+    check_met_again(seed)
+
+
+def check_met_again(seed: int) -> None:
+    net = deafened(seed)
+    observer = OTHERS[0]
+    net.hosts[observer].node._swim.membership.forget(seen(net, observer))
+    known = net.hosts[observer].node._core.table.by_node
+    assert net.run_until(lambda: net.hosts[DEAF].node.node in known, 10, 0.001) is not None
+    check_counts(net, [observer])
+    assert seen(net, observer).report.witnesses >= WITNESSES_WANTED
+    assert seen(net, observer).state is MemberState.DEGRADED
+    net.blocked.clear()
+    assert net.run_until(lambda: net.all_see(MemberState.ALIVE, DEAF, list(OTHERS)), BOUND_S) is not None
+    net.run(5)
+    check_counts(net, [observer])
+    assert seen(net, observer).report.witnesses == 0

@@ -150,6 +150,18 @@ class LinkReports:
         if before != report.weighed:
             self._replace(reporter, dict(before), dict(report.weighed))
 
+    def forget(self, member: Member) -> None:
+        """Nothing is known of a member any more: neither its word nor what others say of it."""
+        self.count(member, ())
+        for other in self.core.table.by_node.values():
+            if other.report.weighed:
+                other.report.weighed = tuple(entry for entry in other.report.weighed if entry[0] != member.node)
+
+    def meet(self, member: Member) -> None:
+        """A member is new here, or again: what others have reported of it counts from here on."""
+        others = self.core.table.by_node.values()
+        self.weigh_of([one.node for one in others if any(node == member.node for node, _ in one.report.links)])
+
     def weigh_of(self, reporters: Iterable[NodeId]) -> None:
         """Let what these report count anew: their verdicts of others are held from here on, or no longer."""
         for node in reporters:

@@ -201,6 +201,7 @@ class Membership:
         self.prober.welcome(member)
         core.spread(("alive", member.node), core.crypto.share(encode(message)), RECORD)
         self.evaluate(member, "joined", joined=True, fresh=True)
+        self.links.meet(member)
         self._snapshot_soon()
         return member
 
@@ -327,7 +328,7 @@ class Membership:
         self._end_session(member)
         if member.link.probe is not None:
             member.link.probe.over = True
-        self.links.count(member, ())
+        self.links.forget(member)
         self.core.table.remove(member)
         self.core.view.forgotten(member)
         self.accusations.looking.pop(member.node, None)
