@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 def ask_all(
     address: str, bundle: tuple[str, str], requests: int, clients: int, deadline_ms: int, how: str,
-    told: Callable[[Row], None] = lambda row: None, pictures: "np.ndarray | None" = None,
+    told: Callable[[Row], None] = lambda row: None, pictures: "np.ndarray | None" = None, copies: int = 1,
 ) -> list[Row]:  # fmt: skip
     """What came of so many requests of so many clients at once; `told` of each as it comes.
 
@@ -37,6 +37,7 @@ def ask_all(
         deadline_ms: Of each.
         how: The header `Swarmd-Borrow`.
         told: Called in a client's thread, one at a time.
+        copies: Lenders that work on each at once.
         pictures: N x rows x columns x channels; None: the golden one of small-320.
     """
     if pictures is None:
@@ -45,7 +46,7 @@ def ask_all(
     head = json.dumps(
         {
             "inputs": [{**tensor, "parameters": {"binary_data_size": pictures[0].nbytes}}],
-            "parameters": {"timeout": deadline_ms * 1000, "binary_data_output": True},
+            "parameters": {"timeout": deadline_ms * 1000, "binary_data_output": True, "copies": copies},
         }
     ).encode()
     name, digest = quote(bundle[0], safe=""), bundle[1]

@@ -1,0 +1,111 @@
+"""Real daemons: two lenders work on each request, one is killed while requests flow, and none that was taken is lost.
+
+Asked over plain HTTP and by NVIDIA's client, by a device that has not the model.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from swarmd_models.bundle import ZOO, Bundle, load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from tests.support.bundles import unhurried
+from tests.support.daemons import Daemon, Start, wait_for
+from tests.support.offload_client import ask_all
+
+API = ("--no-eye", "--inference", "127.0.0.1:0")
+REQUESTS, CLIENTS, BEFORE = 48, 4, 12
+"""Requests, programs at once, and answers before one lender is killed."""
+GREY = np.load(ZOO / "small-320.golden.npz")["image"]
+Row = dict[str, Any]
+Ask = Callable[[str, Bundle, Callable[[Row], None]], None]
+
+
+def over_http(address: str, bundle: Bundle, told: Callable[[Row], None]) -> None:
+    """`CLIENTS` programs that send the API's own requests."""
+    ask_all(address, (bundle.name, bundle.digest), REQUESTS, CLIENTS, 30_000, "yes", told, copies=2)
+
+
+def by_tritonclient(address: str, bundle: Bundle, told: Callable[[Row], None]) -> None:
+    """The same by NVIDIA's client, as its documentation has it: several requests under way of one client."""
+    triton = pytest.importorskip("tritonclient.http", reason="tritonclient is not installed (make setup-extras)")
+    image = triton.InferInput("image", [*GREY.shape, 1], "UINT8")
+    image.set_data_from_numpy(GREY[..., None])
+
+    # One client a thread: those of tritonclient are not to be shared.
+    def one(numbers: range) -> None:
+        with triton.InferenceServerClient(address, connection_timeout=60, network_timeout=60) as client:
+            for number in numbers:
+                found = client.infer(
+                    f"{bundle.name}.detect", [image], model_version=bundle.digest, timeout=30_000_000,
+                    headers={"swarmd-borrow": "yes"}, parameters={"copies": 2},
+                )  # fmt: skip
+                labels = [text.decode() if isinstance(text, bytes) else text for text in found.as_numpy("labels")]
+                told({"number": number, "status": 200, "labels": labels, "lender": ""})  # HTTP's headers are not shown.
+
+    threads = [threading.Thread(target=one, args=(range(at, REQUESTS, CLIENTS),)) for at in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def counts(daemon: Daemon) -> dict[str, int]:
+    return dict((daemon.status().get("lending") or {}).get("counts", {}))
+
+
+@pytest.mark.parametrize("ask", [over_http, by_tritonclient])
+def test_no_request_that_was_taken_is_lost_with_one_of_its_two_lenders(start: Start, tmp_path: Path, ask: Ask) -> None:
+    model = unhurried(tmp_path / "model")
+    bundle = load_bundle(model)
+    detector = Detector.open(bundle, DetectorOptions())
+    mine = [one.label for one in detector.detect(cv2.merge([GREY]))]
+    detector.close()
+    config = tmp_path / "models.toml"
+    config.write_text(f'[inference]\nmodels = ["{model}"]\n[lending]\nlend = true\nmax_jobs_each = 8\n')
+    none = tmp_path / "none.toml"
+    none.write_text('[inference]\nmodels = ["zoo:tiny-224"]\n[lending]\nborrow = true\n')
+    victim = start("victim", *API, "--config", str(config)).up()
+    join = victim.status()["address"]
+    other = start("other", *API, "--config", str(config), join=join).up()
+    b = start("b", *API, "--config", str(none), join=join).up()
+
+    def offers() -> Any:
+        return sorted((b.status().get("lending") or {}).get("lenders", {}))
+
+    wait_for(lambda: offers() == ["other", "victim"], "both offers", seen=b.log)
+    wait_for(lambda: (b.status()["inference"] or {}).get("models"), "b's worker", seen=b.log)
+    rows: list[Row] = []
+    problems: list[BaseException] = []
+
+    def flow() -> None:
+        try:
+            ask(b.status()["inference"]["address"], bundle, rows.append)
+        except BaseException as error:
+            problems.append(error)
+
+    program = threading.Thread(target=flow)
+    program.start()
+    wait_for(lambda: len(rows) >= BEFORE or not program.is_alive(), "some answers", seen=lambda: (rows, counts(b)))
+    # Both have had as many as there were answers, one or two on their way apart.
+    lent = counts(victim).get("lent_taken", 0)
+    victim.kill()
+    died_at = len(rows)
+    program.join(120.0)
+    assert not program.is_alive(), (len(rows), counts(b))
+    assert not problems
+    assert lent >= BEFORE // 2, "the one that died had worked on them"
+    assert died_at < REQUESTS - CLIENTS, "it was killed while requests flowed"
+    assert sorted(row["number"] for row in rows) == list(range(REQUESTS)), "exactly one answer a request"
+    assert [(row["status"], row["labels"]) for row in rows] == [(200, mine)] * REQUESTS
+    said = counts(b)
+    assert said["borrow_copied"] >= BEFORE
+    assert said.get("borrow_none", 0) == 0, "none was without an answer, not even to be asked again"
+    assert {row["lender"] for row in rows[died_at + CLIENTS :]} <= {"other", ""}
+    failed = {row["subject"] for one in (b, other) for row in one.events() if row["event"] == "failed"}
+    assert failed <= {"victim"}
