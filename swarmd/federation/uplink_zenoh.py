@@ -151,6 +151,8 @@ def settings_of(address: ZenohAddress, prefix: str, files: MqttConfig) -> dict[s
         "transport/link/tx/keep_alive": 4,
         "transport/link/tx/queue/size/data": QUEUE_BATCHES,
         "transport/unicast/max_sessions": SESSIONS_MAX,
+        # Its pool is 16 MB from the first large frame on, for peers on the same machine, of which a site has none.
+        "transport/shared_memory/enabled": False,
         # What somebody sends in pieces is held until it is whole: no more than a frame of ours takes.
         "transport/link/rx/max_message_size": 2 * FRAME_MAX_BYTES,
     }

@@ -84,12 +84,13 @@ def until(ask: Callable[[], Any], what: str) -> Any:
 class Swarm:
     """The daemons of one swarm."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, profile: str) -> None:
         self.folder = folder
         self.children: list[int] = []
         self.file = folder / "swarm.toml"
         self.file.write_text(
             '[node]\norigin = [47.39, 8.54]\n[log]\nlevel = "error"\nformat = "text"\n[http]\nlisten = "off"\n'
+            f'[gossip]\nprofile = "{profile}"\n'
         )
 
     def words(self, name: str, join: str) -> list[str]:
@@ -148,7 +149,7 @@ def see(swarm: Swarm, thing: int) -> float:
 
 def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All of it; returns the figures."""
-    region, swarm, others = folder / "region", Swarm(folder), list[Process]()
+    region, swarm, others = folder / "region", Swarm(folder, args.profile), list[Process]()
     try:
         key = _run("region", "init", str(region))
         _run("region", "pin", str(region), "farm", "--dev-fleet", str(folder / "fleet"))
@@ -225,6 +226,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0, metavar="S", help="a new thing every S seconds")
     parser.add_argument("--settle", type=float, default=20.0, metavar="S", help="after all have met")
     parser.add_argument("--stagger", type=float, default=0.2, metavar="S", help="between two starts")
+    parser.add_argument("--profile", default="lan", help="gossip.profile of all, gateway and plain one alike")
     parser.add_argument("--pipe", choices=["mqtt", "zenoh"], default="zenoh")
     args = parser.parse_args()
     # Loaded once, before the forks: nothing here has threads or an event loop yet.

@@ -209,6 +209,29 @@ async def test_a_gateway_opens_the_router_itself_and_the_region_connects() -> No
         assert "nobody" in gateway.problem
 
 
+async def test_a_large_frame_takes_no_shared_memory() -> None:
+    """The library would keep 16 MB of it from the first frame of 3 KiB on, for peers on the same machine."""
+    before, router = shared_maps(), Router()
+    await asyncio.to_thread(router.start)
+    try:
+        async with paths() as all_:
+            gateway = all_.open("gateway", router.path)
+            region = all_.open("region", router.path, EVERY_UP)
+            await all_.until(lambda: gateway.connected and region.connected, "both ends to be connected")
+            await all_.until(
+                lambda: gateway.send(UP, bytes(FRAME_MAX_BYTES)) and len(all_.heard["region"]) >= 3, "frames"
+            )
+            assert shared_maps() <= before
+    finally:
+        router.stop()
+
+
+def shared_maps() -> set[str]:
+    """Zenoh's segments of shared memory that this process has."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if line.endswith(".zenoh")}
+
+
 async def test_a_region_hears_the_routers_of_two_gateways_by_one_path() -> None:
     ports = own_port(), own_port()
     async with paths() as all_:
