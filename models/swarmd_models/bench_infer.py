@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from swarmd_models.allocations import by_stage
 from swarmd_models.backends import BACKENDS, Backend, backend_class, split_device
 from swarmd_models.backends.base import Array
 from swarmd_models.backends.layers import layers_of
+from swarmd_models.backends.litert_batch import LiteRtBatch
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.decoders.anchor_free import find_head
 from swarmd_models.decoders.base import real
@@ -149,7 +150,10 @@ def _run(detector: Detector, frame: Image, seconds: float) -> dict[str, Any]:
     walls: dict[str, list[int]] = defaultdict(list)
     cpu: list[int] = []
     second = detector.second
-    spent = _InferCpu([detector.backend, *([second.backend] if second is not None else [])])
+    runtimes: list[Backend | LiteRtBatch] = [detector.backend]
+    if second is not None:
+        runtimes += [second.backend] if second.batch is None else [second.backend, second.batch]
+    spent = _InferCpu(runtimes)
     for _ in range(WARM_UP):
         detector.detect(frame)
     end = time.perf_counter() + seconds
@@ -185,7 +189,7 @@ class _InferCpu:
     for the other, so inference's wall time is no measure of it.
     """
 
-    def __init__(self, backends: list[Backend]) -> None:
+    def __init__(self, backends: Sequence[Backend | LiteRtBatch]) -> None:
         """Stand between the detector and its runtimes until `restore`."""
         self.ns = 0
         self._before = [(backend, vars(backend).get("infer")) for backend in backends]
