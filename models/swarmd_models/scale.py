@@ -5,10 +5,15 @@ flown so that its model sees things about as large as it was trained for; anothe
 picture of one must see it as large as *it* was trained for, not blown up to fill its input.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 
 from swarmd_models.bundle import Bundle
 from swarmd_models.types import Image
+
+Box: TypeAlias = tuple[float, float, float, float]
+"""x1, y1, x2, y2, pixels."""
 
 _LEAST_M, _MOST_M = 0.005, 1.0
 """Metres of ground a pixel between which a bundle is believed."""
@@ -30,7 +35,7 @@ def frame_pixel_m(bundle: Bundle, width: int, height: int) -> float:
     return trained_pixel_m(bundle) * min(of.width / width, of.height / height)
 
 
-def as_trained(picture: Image, pixel_m: float, bundle: Bundle) -> Image:
+def as_trained(picture: Image, pixel_m: float, bundle: Bundle) -> tuple[Image, Box | None]:
     """A small picture as a model was trained to see such things.
 
     Args:
@@ -40,13 +45,14 @@ def as_trained(picture: Image, pixel_m: float, bundle: Bundle) -> Image:
 
     Returns:
         A picture of the input's size, with the other at the model's scale in its middle and, around it, what most of
-        its border is; the picture itself where one of the scales is not known.
+        its border is; and where in it the thing's own middle lies, the middle third of the other: what a model sees
+        beside that is a neighbour cut off. The picture itself and None where one of the scales is not known.
     """
     import cv2
 
     trained, width, height = trained_pixel_m(bundle), bundle.input.width, bundle.input.height
     if not trained or pixel_m <= 0.0 or min(width, height) <= 0:
-        return picture
+        return picture, None
     rows, columns = picture.shape[:2]
     factor = min(pixel_m / trained, width / columns, height / rows)
     across, down = max(1, round(columns * factor)), max(1, round(rows * factor))
@@ -59,4 +65,5 @@ def as_trained(picture: Image, pixel_m: float, bundle: Bundle) -> Image:
     out[...] = np.median(border, axis=0).astype(np.uint8)
     top, left = (height - down) // 2, (width - across) // 2
     out[top : top + down, left : left + across] = fitted
-    return out
+    middle = (left + across / 3, top + down / 3, left + 2 * across / 3, top + 2 * down / 3)
+    return out, middle

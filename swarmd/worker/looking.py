@@ -5,15 +5,19 @@ from and what is held against the own model. It goes at the lowest priority, and
 known the model sees the thing as large as it was trained for (`swarmd_models/scale.py`).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from swarmd.errors import ControlError, WorkerError
 from swarmd.worker import asking
 from swarmd.worker.words import Look, Looked
 from swarmd_models.bundle import Bundle
 from swarmd_models.errors import ModelError
-from swarmd_models.scale import as_trained
+from swarmd_models.scale import Box, as_trained
 from swarmd_protocols.thumbs.form import problem_of
 
 _LOW = 3
@@ -39,13 +43,27 @@ def look(word: Look, address: str, served: Bundle | None = None) -> Looked:
         image = np.asarray(picture[..., None] if picture.ndim == 2 else picture, np.uint8)
         bundle = asking.bundle_of(word.model)
         name, version = (word.model, "") if bundle is None else (bundle.name, bundle.digest)
+        middle: Box | None = None
         if (judge := bundle or served) is not None:
-            image = as_trained(image, word.pixel_m, judge)
+            image, middle = as_trained(image, word.pixel_m, judge)
         # It was a JPEG before: once more would lose once more.
         wish = asking.Wish(version, _LOW, word.left_ms, word.borrow, cause=word.cause, form="lossless")
         head, outputs = asking.infer(address, name.removesuffix(".detect") + ".detect", image, wish)
-        score = max((float(one) for one in outputs["scores"].reshape(-1)), default=0.0)
+        score = _surest(outputs, middle)
         digest, lender = str(head["model_version"]), str(head["lender"])
         return Looked(word.number, min(max(score, 0.0), 1.0), digest, lender, int(head["parameters"]["took_us"]))
     except (ControlError, WorkerError, ModelError, KeyError, ValueError) as error:
         return Looked(word.number, None, reason=str(error)[:_REASON_MAX_CHARS])
+
+
+def _surest(outputs: Mapping[str, npt.NDArray[Any]], middle: Box | None) -> float:
+    """The highest score, of what lies in the middle where one is given; 0.0: it sees nothing."""
+    scores = [float(one) for one in outputs["scores"].reshape(-1)]
+    if middle is None:
+        return max(scores, default=0.0)
+    x1, y1, x2, y2 = middle
+    boxes = outputs["boxes"].reshape(-1, 4).astype(np.float64)
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+    return max(
+        (score for score, (x, y) in zip(scores, centres, strict=True) if x1 < x < x2 and y1 < y < y2), default=0.0
+    )

@@ -93,8 +93,8 @@ def main(arguments: list[str] | None = None) -> int:
         said["frame"][where[crop]] = surest(detector, image, box)
     for crop, image, box in staged(crops, judged, eye):
         picture, pixel_m, inside = thumbnail(image, box, eye, options.show == "frames")
-        shown = as_trained(picture, pixel_m, judge)
-        said["thumbnail"][where[crop]] = surest(detector, shown)
+        shown, middle = as_trained(picture, pixel_m, judge)
+        said["thumbnail"][where[crop]] = surest(detector, shown, middle)
         said["blown up"][where[crop]] = surest(detector, picture)
         factor = pixel_m / nominal_pixel_m(judge)
         off = [

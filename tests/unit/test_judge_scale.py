@@ -12,14 +12,14 @@ import pytest
 
 from swarmd.brain.eyelink import EyeLink
 from swarmd.eye.ipc import Crop
-from swarmd.eye.thumbs import ThumbMaker
+from swarmd.eye.thumbs import ThumbMaker, jpeg_of
 from swarmd.worker import looking
 from swarmd.worker.words import Look
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.scale import as_trained, frame_pixel_m, trained_pixel_m
 from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
-from swarmd_models.types import EyeResult, Frame, TrackEvent
+from swarmd_models.types import Detection, EyeResult, Frame, TrackEvent
 from swarmd_protocols.thumbs.form import name_of
 
 SMALL, MEDIUM = load_bundle("zoo:small-320"), load_bundle("zoo:medium-640")
@@ -28,13 +28,15 @@ SMALL, MEDIUM = load_bundle("zoo:small-320"), load_bundle("zoo:medium-640")
 def drawn(large: float) -> Iterator[tuple[Scene, int, np.ndarray, tuple[float, ...]]]:
     """Faulty modules of drawn frames, as a camera gives them whose pixels are `large` times small-320's."""
     options = SceneOptions(width=320, height=256, pixel_m=trained_pixel_m(SMALL), fault_share=0.1)
-    for index in range(10):
+    for index in range(16):
         scene = SceneMaker(options, 5).scene(index)
         size = round(320 * large), round(256 * large)
         image = np.asarray(cv2.resize(scene.image, size, interpolation=cv2.INTER_LINEAR))
         for place, box in enumerate(scene.boxes):
             x1, y1, x2, y2 = (float(side) * large for side in box)
-            if scene.label_index[place] >= 0 and x1 > 4 and y1 > 4 and x2 < size[0] - 4 and y2 < size[1] - 4:
+            beside, above = x2 - x1, y2 - y1  # So much of the frame is around it: the picture has it in its middle.
+            is_whole = x1 > beside and y1 > above and x2 < size[0] - beside and y2 < size[1] - above
+            if scene.label_index[place] >= 0 and is_whole:
                 yield scene, place, image, (x1, y1, x2, y2)
 
 
@@ -44,12 +46,17 @@ class Judge:
     def __init__(self) -> None:
         self.detector = Detector.open(MEDIUM, DetectorOptions())
         self.shown: list[np.ndarray] = []
+        self.beside: list[Detection] = []
 
     def infer(self, address: str, model: str, image: np.ndarray, wish: object) -> tuple[dict[str, Any], dict[str, Any]]:
         assert (address, model) == ("here", "solar-medium-640.detect")
         self.shown.append(image)
-        scores = np.array([one.score for one in self.detector.detect(image[..., 0])], np.float32)
-        return {"model_version": MEDIUM.digest, "lender": "", "parameters": {"took_us": 1}}, {"scores": scores}
+        found = [*self.detector.detect(image[..., 0]), *self.beside]
+        outputs = {
+            "scores": np.array([one.score for one in found], np.float32),
+            "boxes": np.array([one.box for one in found], np.float32).reshape(-1, 4),
+        }
+        return {"model_version": MEDIUM.digest, "lender": "", "parameters": {"took_us": 1}}, outputs
 
 
 @pytest.mark.parametrize("large", [1.0, 2.0])
@@ -83,8 +90,9 @@ def test_a_thing_is_as_large_as_in_a_frame_of_the_models_own_scale() -> None:
     picture[13:53, 24:64] = 200
     pixel_m = frame_pixel_m(SMALL, 640, 512)
     assert pixel_m == pytest.approx(trained_pixel_m(SMALL) / 2)
-    shown = as_trained(picture, pixel_m, MEDIUM)
+    shown, middle = as_trained(picture, pixel_m, MEDIUM)
     assert shown.shape == (512, 640, 1)
+    assert middle == pytest.approx((320 - 44 / 6, 256 - 33 / 6, 320 + 44 / 6, 256 + 33 / 6), abs=1)
     assert math.sqrt((shown > 145).sum()) == pytest.approx(20 * trained_pixel_m(SMALL) / trained_pixel_m(MEDIUM), abs=1)
     assert (shown[:200] == 90).all()
     assert int(np.argwhere(shown[..., 0] > 145).mean()) == pytest.approx((320 + 256) / 2, abs=2)
@@ -93,18 +101,32 @@ def test_a_thing_is_as_large_as_in_a_frame_of_the_models_own_scale() -> None:
 @pytest.mark.parametrize("shape", [(8, 8, 1), (144, 192, 3), (144, 192), (9, 192, 3)])
 @pytest.mark.parametrize("pixel_m", [1e-4, 0.045, 900.0])
 def test_no_scale_makes_a_picture_larger_than_the_input(shape: tuple[int, ...], pixel_m: float) -> None:
-    shown = as_trained(np.zeros(shape, np.uint8), pixel_m, MEDIUM)
+    shown, _ = as_trained(np.zeros(shape, np.uint8), pixel_m, MEDIUM)
     assert shown.shape == (512, 640, *shape[2:])
 
 
 def test_without_a_scale_the_picture_stays_as_it_is() -> None:
     picture = np.zeros((66, 88, 1), np.uint8)
     silent = replace(MEDIUM, provenance={})
-    assert as_trained(picture, 0.0, MEDIUM) is picture
-    assert as_trained(picture, 0.045, silent) is picture
+    for shown, middle in (as_trained(picture, 0.0, MEDIUM), as_trained(picture, 0.045, silent)):
+        assert shown is picture
+        assert middle is None
     assert frame_pixel_m(silent, 640, 512) == 0.0
     for odd in ({"recipe": 3}, {"recipe": {"scene": []}}, {"recipe": {"scene": {"pixel_m": "0.04"}}}):
         assert trained_pixel_m(replace(MEDIUM, provenance=odd)) == 0.0
+
+
+def test_what_a_judge_sees_beside_the_thing_is_not_held_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours are cut off at the picture's edge, and look like faults there."""
+    judge = Judge()
+    monkeypatch.setattr(looking.asking, "infer", judge.infer)
+    jpeg = jpeg_of(np.full((66, 88), 90, np.uint8))
+    scores = []
+    for at in ((300.0, 240.0, 312.0, 260.0), (312.0, 250.0, 328.0, 262.0)):
+        judge.beside = [Detection(0, "cell", 0.99, at)]
+        scores.append(looking.look(Look(1, "zoo:medium-640", jpeg, 1000, pixel_m=0.0225), "here").score)
+    judge.detector.close()
+    assert scores == [0.0, pytest.approx(0.99)]
 
 
 def test_the_brain_knows_the_scale_of_each_picture_and_takes_the_newest_for_those_of_an_earlier_life() -> None:
