@@ -38,6 +38,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     capability: str
     position: Position | None = None
+    unheard_s: float | None = None
+    """In a mesh: seconds since nobody who is reached hears it; None while somebody does, and in any other view."""
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,9 @@ class MemberView(msgspec.Struct, frozen=True, gc=False):
     """Its own signed word of those of its links that are not good, 32 at most: (the other, quality as above)."""
     heard_at: Address = ""
     """Where its newest sealed frame came from, as the transport says; "" for this node, and before the first."""
+    unheard_since_ns: int | None = None
+    """In a mesh, of whom no chain of reports leads to: since when this node has had no word of it, on its monotonic
+    clock. None while a chain does, in any other view, and where nothing was heard in this life of the node."""
 
 
 class TrustSummary(msgspec.Struct, frozen=True, gc=False):

@@ -112,6 +112,7 @@ class _Answers:
             self._daemon.in_parts.members(),
             lambda member: {
                 **views.member_row(member),
+                "unheard_s": views.unheard_s(member, now_ns),
                 "position": position_row(positions.get(member.node), now_ns),
             },
         )

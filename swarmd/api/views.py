@@ -37,6 +37,12 @@ def member_row(member: MemberView) -> Row:
     }
 
 
+def unheard_s(member: MemberView, now_ns: int) -> float | None:
+    """How long nobody has heard a member of a mesh, seconds; None where somebody does, or the view is none."""
+    since_ns = member.unheard_since_ns
+    return None if since_ns is None else round(max(0, now_ns - since_ns) / 1e9, 1)
+
+
 def trust_row(member: MemberView) -> Row:
     """What one member tells of the trust that it holds; None for each thing that it does not tell, or tells wrongly."""
     try:

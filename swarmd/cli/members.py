@@ -2,6 +2,8 @@
 
 import argparse
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from swarmd.cli.common import add_read_flags, ask, print_json, print_table
 
@@ -22,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         columns = ("name", "state", "address", "rtt ms", "loss", "quality", "inc", "version", "can")
         keys = ("name", "state", "address", "rtt_ms", "loss", "quality", "incarnation", "version", "capability")
-        print_table(columns, ([member[key] for key in keys] for member in answer["members"]))
+        rows = ({**member, "state": state_of(member)} for member in answer["members"])
+        print_table(columns, ([row[key] for key in keys] for row in rows))
         if answer["partial"]:
             print(f"partial view: these are this node's neighbours; about {answer['estimated']} members in all")
         for one in answer["dismissed"]:
@@ -32,6 +35,16 @@ def run(args: argparse.Namespace) -> int:
     if args.watch:
         _follow(args)
     return 0
+
+
+def state_of(member: Mapping[str, Any]) -> str:
+    """A member's state, in a mesh with its age where nobody hears it.
+
+    >>> state_of({"state": "unreachable", "unheard_s": 12.3}), state_of({"state": "alive", "unheard_s": None})
+    ('unreachable, not heard since 12 s', 'alive')
+    """
+    unheard_s = member.get("unheard_s")
+    return f"{member['state']}" + ("" if unheard_s is None else f", not heard since {unheard_s:.0f} s")
 
 
 def _follow(args: argparse.Namespace) -> None:

@@ -3,21 +3,15 @@
 `python -m tests.bench.bench_mesh_line` says how long each step takes; here it has to happen, on any machine.
 """
 
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.support import namespaces
 from tests.support.namespaces import Networks
-from tests.support.radio_line import ALL_ALIVE, CUT, KILLED, RadioLine
+from tests.support.radio_line import ALL_ALIVE, CUT, KILLED, RadioLine, marks
 
-pytestmark = [
-    *namespaces.marks(600),
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("nft") is None, reason="nftables is not installed (apt install nftables)"),
-]
+pytestmark = [*marks(600), pytest.mark.slow]
 PATIENCE_S = 120.0
 """For each condition, seconds: a hundred times what it takes on an idle machine."""
 QUIET_S = 10.0
@@ -36,6 +30,8 @@ def test_a_line_is_one_swarm_and_a_death_is_told_from_a_cut(tmp_path: Path) -> N
             line.cut("cd")
             line.see(CUT)
             assert line.failures() == []
+            rows = {row["name"]: row for row in line.daemons[0].ask("members")["members"]}
+            assert [rows[name]["unheard_s"] is None for name in "abcde"] == [True, True, True, False, False]
             line.cut()
             line.see(ALL_ALIVE)
 

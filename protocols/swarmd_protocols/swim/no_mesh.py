@@ -38,6 +38,10 @@ class NoMesh:
         """See `View.is_cut_off`: whoever is silent has failed."""
         return False
 
+    def unheard_since_ns(self, member: Member) -> int | None:
+        """See `View.unheard_since_ns`: states are of what is heard now."""
+        return None
+
     def asks_lost(self) -> bool:
         """See `View.asks_lost`."""
         return True

@@ -138,6 +138,7 @@ def _row(core: Core, member: Member) -> MemberView:
         {key: value for key, (_, value, _) in (member.repair.meta or {}).items() if value},
         _row_of(member.report.links),
         link.source,
+        core.view.unheard_since_ns(member),
     )
 
 

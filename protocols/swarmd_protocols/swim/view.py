@@ -48,6 +48,10 @@ class Hops(Protocol):
         """Whether a member's part of the swarm cannot be reached."""
         ...
 
+    def unheard_since_ns(self, member: Member) -> int | None:
+        """Since when nobody who is reached has heard a member; None while somebody does."""
+        ...
+
     def hears_far(self, member: Member) -> None:
         """A frame came from a member that is not probed."""
         ...

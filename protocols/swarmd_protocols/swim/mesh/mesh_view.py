@@ -120,6 +120,8 @@ class MeshView(FullView):
         self._fates = Fates(core, near, reports, self.routes)
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
+        self._unchained: dict[bytes, int] = {}
+        """When the last chain to each member that is not reached broke."""
         self._cut_off: set[bytes] = set()
         """Those of them of whom it was told that their part of the swarm is."""
 
@@ -132,6 +134,7 @@ class MeshView(FullView):
         self._life += 1
         self._unreached.clear()
         self._cut_off.clear()
+        self._unchained.clear()
         self.near.begin()
         self.reports.begin()
         answered = sorted(core.table.reachable, key=lambda member: (-member.link.replied_ns, member.node))
@@ -241,6 +244,11 @@ class MeshView(FullView):
         """See `View.is_cut_off`."""
         return member.node in self._cut_off
 
+    def unheard_since_ns(self, member: Member) -> int | None:
+        """See `View.unheard_since_ns`: since the last chain broke, or a frame that it sealed came after that."""
+        broke_ns = self._unchained.get(member.node)
+        return None if broke_ns is None else max(broke_ns, member.link.heard_ns)
+
     def asks_lost(self) -> bool:
         """See `View.asks_lost`: where nothing is cast, near ones are found by asking.
 
@@ -253,6 +261,7 @@ class MeshView(FullView):
         super().forgotten(member)
         self.turns.over(member)
         self._unreached.pop(member.node, None)
+        self._unchained.pop(member.node, None)
         self._cut_off.discard(member.node)
         self.reports.soon(lost=True)  # It may have been near: others count on it until they are told.
         self._reach_soon()
@@ -352,9 +361,11 @@ class MeshView(FullView):
                 continue
             if member.node[:KEY_BYTES] in self.routes.costs:
                 self._is_reached(member)
-            elif member.unheard or member.failed or self._fates.is_away(member):
                 continue
-            elif member.node not in self._unreached:
+            self._unchained.setdefault(member.node, core.now_ns)
+            if member.unheard or member.failed or self._fates.is_away(member):
+                continue
+            if member.node not in self._unreached:
                 if self.near.seems_in_reach(member, _HEARD_NS):
                     self.turns.consider(member)
                 if core.now_ns - self._begun_ns >= _BEGIN_NS:
@@ -367,6 +378,7 @@ class MeshView(FullView):
     def _is_reached(self, member: Member) -> None:
         self.turns.over(member)
         self._unreached.pop(member.node, None)
+        self._unchained.pop(member.node, None)
         self._cut_off.discard(member.node)
         if member.unheard:
             self._roll.found(member)
