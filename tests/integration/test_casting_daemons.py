@@ -1,20 +1,14 @@
 """Real daemons on a line, with casts, without, and where one of them is not let out: one swarm, the same results."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support import namespaces
 from tests.support.daemons import wait_for
 from tests.support.namespaces import Networks
-from tests.support.radio_line import RadioLine
+from tests.support.radio_line import RadioLine, marks
 
-pytestmark = [
-    *namespaces.marks(600),
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("nft") is None, reason="nftables is not installed (apt install nftables)"),
-]
+pytestmark = [*marks(600), pytest.mark.slow]
 PATIENCE_S = 120.0
 NAMES = "abcd"
 CUT = {

@@ -1,17 +1,27 @@
 """Real daemons a–b–c–d–e in namespaces on one bridge, each hearing its neighbours only. Needs root and nft."""
 
 import itertools
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from swarmd.identity.files import dev_fleet_secret
+from tests.support import namespaces
 from tests.support.daemons import PlainDaemon, wait_for
 from tests.support.namespaces import Networks
 
 NAMES = "abcde"
 _AIR = "r"
+
+
+def marks(timeout_s: int) -> list[pytest.MarkDecorator]:
+    """What a test with a line is marked with; it is skipped, and says so, where there can be none."""
+    missing = pytest.mark.skipif(shutil.which("nft") is None, reason="nftables is not installed (apt install nftables)")
+    return [*namespaces.marks(timeout_s), missing]
 
 
 class RadioLine:
