@@ -100,6 +100,8 @@ class LendingAudit:
             row["bytes"] = line.size_bytes
         if line.price_micro:
             row["price_micro"] = line.price_micro
+        if line.took_ns:
+            row["took_ms"] = round(line.took_ns / 1e6)
         if line.proof:
             row["proof"] = line.proof.hex()
         return row

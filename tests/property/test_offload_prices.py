@@ -173,6 +173,18 @@ def test_what_was_paid_stands_in_both_books() -> None:
     assert {line.proof for line in mine} == {line.proof for line in theirs}
 
 
+def test_both_books_say_how_long_it_took() -> None:
+    swarm = swarm_that_asks(CostRule(10, 10**6))
+    swarm.keeps = {NODES[1], NODES[2]}
+    swarm.borrow(1)
+    swarm.turn()
+    swarm.now_ns += 3 * MS  # At whoever got it; nobody else works on it by then.
+    swarm.keeps.clear()
+    swarm.turn()
+    lines = [line for node in NODES[:3] for line in swarm.nodes[node].ledger.take()]
+    assert [(line.what, line.took_ns) for line in lines if line.took_ns] == [("borrowed", 3 * MS), ("lent", 3 * MS)]
+
+
 def test_an_hour_that_is_spent_asks_nobody_who_wants_money() -> None:
     swarm = swarm_that_asks(CostRule(10, 20))
     for number in range(1, 5):

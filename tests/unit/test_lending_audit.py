@@ -51,7 +51,7 @@ def test_lines_are_written_once_a_minute_and_the_chain_holds(
     link = LendingLink(protocol, lambda name, request: None, lambda: None, lambda node: "", audit=world.audit)
     pulse = words.Pulse(0, {}, {})
     for _ in range(3):
-        ledger.note("lent", NODE, DIGEST, 80_000, b"answer")
+        ledger.note("lent", NODE, DIGEST, 80_000, b"answer", took_ns=12_400_000)
     link.take(pulse)
     assert not world.folder.exists(), "not due"
     world.now_s = PERIOD_S
@@ -62,8 +62,9 @@ def test_lines_are_written_once_a_minute_and_the_chain_holds(
     ledger.note("more", NOBODY)
     link.close()
     first, *rest = world.rows()
-    assert {key: first[key] for key in ("what", "member", "name", "bundle", "count", "bytes")} == {
-        "what": "lent", "member": NODE.hex(), "name": "drone-0", "bundle": DIGEST.hex(), "count": 3, "bytes": 240_000
+    assert {key: first[key] for key in ("what", "member", "name", "bundle", "count", "bytes", "took_ms")} == {
+        "what": "lent", "member": NODE.hex(), "name": "drone-0", "bundle": DIGEST.hex(), "count": 3, "bytes": 240_000,
+        "took_ms": 37,
     }  # fmt: skip
     assert len(first["proof"]) == 64
     assert [(row["what"], row.get("name")) for row in rest] == [("ejected", "drone-16"), ("more", None)]

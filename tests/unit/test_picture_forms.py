@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from swarmd.brain.lending import LendingLink
 from swarmd.worker import asking, forms, looking, words
 from swarmd.worker.coding import CODED_MAX_BYTES
 from swarmd.worker.forms import Forms, Link
@@ -23,7 +24,7 @@ from swarmd.worker.pictures import DIFF, JPEG, RAW, as_jpeg, differences, from_d
 from swarmd_models.backends.base import Array
 from swarmd_models.service import DETECT, Port, Run, Tensors
 from tests.support.lending_pair import Pair
-from tests.support.offload_swarm import DIGEST, MS, NODES
+from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
 from tests.unit.test_inference_api_laws import Held, law
 
 S = 1_000 * MS
@@ -472,6 +473,15 @@ LAWS: list[Callable[[], None]] = [
 @pytest.mark.parametrize("one", LAWS, ids=lambda one: getattr(one, "__qualname__", ""))
 def test_law(one: Callable[[], None]) -> None:
     one()
+
+
+def test_who_sent_it_is_written_down() -> None:
+    swarm = Swarm(2)
+    told: list[Any] = []
+    link = LendingLink(swarm.nodes[NODES[1]], lambda name, request: told.append(request), lambda: None, lambda one: "")
+    link.take(words.Malformed(NODES[0].hex()))
+    swarm.command(NODES[1], told[0])
+    assert [(line.what, line.member) for line in swarm.nodes[NODES[1]].ledger.take()] == [("malformed", NODES[0])]
 
 
 def test_a_look_states_its_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -443,7 +443,8 @@ class Borrower:
         if data is not None and lender is not None:
             price = one.prices.pop(attempt or 0, 0)
             self._purse.spend(price)
-            self._ledger.note("borrowed", lender, digest, size_of(one.ask), data, price)
+            took_ns = now_ns - one.sent_ns.get(attempt or 0, now_ns)
+            self._ledger.note("borrowed", lender, digest, size_of(one.ask), data, price, took_ns)
         self._purse.give_back(sum(one.prices.values()))  # Of who said nothing, or came second.
         if data is not None and may_be_kept(one.ask):
             self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)

@@ -42,6 +42,8 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     """SHA-256 over the SHA-256 of each answer, in their order; empty: there was none."""
     price_micro: int = 0
     """Of all answers, by the lender's offers."""
+    took_ns: int = 0
+    """Of all answers: at their lender from the request to the answer, at their borrower the way included."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class _Sum:
     count: int = 0
     size_bytes: int = 0
     price_micro: int = 0
+    took_ns: int = 0
     answers: bytearray = field(default_factory=bytearray)
     """SHA-256 of the proof so far."""
 
@@ -73,6 +76,7 @@ class Ledger:
         size_bytes: int = 0,
         answer: bytes | None = None,
         price_micro: int = 0,
+        took_ns: int = 0,
     ) -> None:
         """Something has happened.
 
@@ -83,6 +87,7 @@ class Ledger:
             size_bytes: Of the input.
             answer: What was answered.
             price_micro: What it costs.
+            took_ns: How long that took.
         """
         where = what, member, digest
         if where not in self._sums and self._lines[member] >= LINES_EACH:
@@ -95,6 +100,7 @@ class Ledger:
         one.count += 1
         one.size_bytes += size_bytes
         one.price_micro += price_micro
+        one.took_ns += took_ns
         if answer is not None:
             one.answers[:] = sha256(bytes(one.answers) + sha256(answer).digest()).digest()
 
@@ -109,5 +115,6 @@ class Ledger:
             del self._sums[where]
         self._lines = Counter(member for _, member, _ in self._sums)
         return [
-            Line(*where, one.count, one.size_bytes, bytes(one.answers), one.price_micro) for where, one in sums.items()
+            Line(*where, one.count, one.size_bytes, bytes(one.answers), one.price_micro, one.took_ns)
+            for where, one in sums.items()
         ]

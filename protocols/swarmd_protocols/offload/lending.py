@@ -89,6 +89,7 @@ class _Job:
     turn_ns: int
     until_ns: int
     """Its deadline."""
+    taken_ns: int
 
 
 class Lender:
@@ -202,7 +203,7 @@ class Lender:
         until_ns = now_ns + request.left_ms * _MS
         turn_ns = self._turn(borrower, request.priority, time_ns, now_ns)
         bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
-        self._jobs[job] = _Job(bound, time_ns, size, turn_ns, until_ns)
+        self._jobs[job] = _Job(bound, time_ns, size, turn_ns, until_ns, now_ns)
         self.counts["taken"] += 1
         order = requests.Infer(
             job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes, turn_ns,
@@ -226,7 +227,7 @@ class Lender:
         return self._end([job for job, one in self._jobs.items() if one.bound.borrower == borrower
                           and one.bound.id == request])  # fmt: skip
 
-    def on_ran(self, job: int, data: bytes | None) -> list[SubEffect]:
+    def on_ran(self, job: int, data: bytes | None, now_ns: int) -> list[SubEffect]:
         """What came of a job; nothing where it has ended already."""
         one = self._jobs.pop(job, None)
         if one is None:
@@ -240,7 +241,8 @@ class Lender:
         self.counts["answered"] += 1
         price = price_micro(self._config.price_micro_s, one.time_ns)
         self.counts["price_micro"] += price
-        self._ledger.note("lent", bound.borrower, bound.digest, one.size_bytes, data, price)
+        took_ns = now_ns - one.taken_ns
+        self._ledger.note("lent", bound.borrower, bound.digest, one.size_bytes, data, price, took_ns)
         signature = self._crypto.sign(self._seed, messages.answer_bytes(bound, data))
         return [CancelTimer(_due(job)), _say(bound.borrower, Answer(bound.id, data, signature))]
 

@@ -224,7 +224,7 @@ class Offload:
             case requests.Borrow():
                 return self._on_borrow(request, now_ns)
             case requests.Ran(job, data):
-                return self._borrower.on_ran(job, data, now_ns) or self._lender.on_ran(job, data)
+                return self._borrower.on_ran(job, data, now_ns) or self._lender.on_ran(job, data, now_ns)
             case requests.Judged():
                 return self._borrower.on_judged(request, now_ns)
             case requests.Withheld(lender):

@@ -35,6 +35,8 @@ class Open:
     """Of the bundle that each attempt asks for."""
     prices: dict[int, int] = field(default_factory=dict)
     """What is set aside for each attempt that went out."""
+    sent_ns: dict[int, int] = field(default_factory=dict)
+    """When each of them did."""
     job: int = 0
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -66,7 +68,7 @@ def is_paid(one: Open, attempt: int, offer: Offer | None, purse: Purse, now_ns: 
     price = Cost() if offer is None else offer.cost(one.digests[attempt], one.ask.units)
     if not purse.set_aside(price, size_of(one.ask), now_ns):
         return False
-    one.prices[attempt] = price.price_micro
+    one.prices[attempt], one.sent_ns[attempt] = price.price_micro, now_ns
     return True
 
 
