@@ -17,8 +17,10 @@ GOOD: dict[str, Any] = {
     "formed_for_s": 55.0,
     "bytes_node_s": 1_500.0,
     "bytes_formed_node_s": 400.0,
+    "bytes_settled_node_s": 400.0,
     "wrong": 0,
-    "wrong_formed": 0,
+    "incidents": 0,
+    "incidents_formed": 0,
     "detected_ms": [300, 900],
     "event_last_ms": [90],
     "clock_ms": 40,
@@ -59,13 +61,13 @@ def test_good_runs_meet_every_bar_and_nothing_is_said_of_none() -> None:
         ("random-50-kill", {"detected_ms": [1_300]}, "random of 50: SIGKILL, p50"),
         ("random-50-kill", {"formed_s": None}, "random of 50: formation, worst seed"),
         ("random-50-dark", {"bytes_formed_node_s": 2_501.0}, "random of 50: with work, from formation, worst seed"),
-        ("random-50-idle", {"bytes_formed_node_s": 601.0}, "random of 50: idle, from formation, worst seed"),
+        ("random-50-idle", {"bytes_settled_node_s": 601.0}, "random of 50: idle, from 60 s on, worst seed"),
         ("grid-200-dark", {"event_last_ms": [1_001]}, "grid of 200: event at the last, p99"),
         ("hall-3.2", {"rules": {"membership.false_failed": 2}}, "hall, exponent 3.2: rules broken"),
         ("hall-3.2", {"bytes_node_s": 8_100.0}, "hall, exponent 3.2: whole run, worst seed"),
         ("mobile-5", {"bytes_formed_node_s": 3_501.0}, "fifty at 5 m/s, from formation, worst seed"),
-        ("mobile-15", {"wrong": 1}, "fifty at 15 m/s: false verdicts"),
-        ("lossy-line", {"wrong_formed": 1}, "line of 20 at 30 % loss: false verdicts, from formation"),
+        ("mobile-15", {"incidents": 1}, "fifty at 15 m/s: incidents"),
+        ("lossy-line", {"incidents_formed": 1}, "line of 20 at 30 % loss: incidents, from formation"),
         ("mule", {"rules": {"state.diverged": 1}}, "mule: runs at whose end digests differ"),
         ("solar-50m", {"cells_twice": 1}, "solar farm at 50 m: cells flown twice"),
         ("relay-5", {"arrived": 197}, "relay, 5 m/s"),
@@ -78,9 +80,16 @@ def test_one_bad_run_of_one_case_breaks_its_bar(case: str, bad: dict[str, Any], 
 
 
 def test_a_rate_is_of_all_node_seconds() -> None:
-    rows = [row("mobile-15", seed, wrong=int(seed == 1)) for seed in range(1, 10)]
-    (said,) = (one for one in judged(rows) if one["bar"] == "fifty at 15 m/s: false verdicts")
+    rows = [row("mobile-15", seed, incidents=int(seed == 1)) for seed in range(1, 10)]
+    (said,) = (one for one in judged(rows) if one["bar"] == "fifty at 15 m/s: incidents")
     assert said == {**said, "figure": round(10_000 / (9 * 20 * 60), 3), "seeds": 9, "met": True}
+
+
+def test_false_verdicts_close_together_are_one_incident() -> None:
+    seconds = [(at * bench.S, wrong) for at, wrong in ((1, 0), (2, 7), (3, 9), (11, 10), (12, 10), (30, 10), (31, 11))]
+    assert bench.incidents_of(seconds) == [2 * bench.S, 31 * bench.S]
+    assert bench.incidents_of([]) == []
+    assert bench.incidents_of([(5 * bench.S, 3)]) == [5 * bench.S]
 
 
 def test_a_run_is_made_once_and_one_that_was_cut_short_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +125,8 @@ def test_a_short_run_of_four_gives_all_figures() -> None:
     dark = [{"kind": "power_loss", "at_s": 15.0, "duration_s": 6.0, "nodes": [3]}]
     told = run_case(Case("four", "mesh-line", {**short, "fault": dark}), 1)
     assert GOOD.keys() - {"sent", "arrived"} <= told.keys()
-    assert (told["rules"], told["wrong"], told["wrong_formed"], told["nodes"]) == ({}, 0, 0, 4)
+    assert told["bytes_settled_node_s"] is None, "it ends before"
+    assert (told["rules"], told["wrong"], told["incidents_formed"], told["nodes"]) == ({}, 0, 0, 4)
     assert len(told["detected_ms"]) == 3
     assert told["event_last_ms"]
     assert 0 < told["bytes_formed_node_s"] < 3_000
