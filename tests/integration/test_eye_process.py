@@ -16,6 +16,7 @@ from swarmd.eye.ipc import (
     AssignCell,
     CellDone,
     CellReached,
+    Crop,
     Finished,
     FrameDone,
     Here,
@@ -28,6 +29,8 @@ from swarmd.eye.ipc import (
     SwapModel,
 )
 from swarmd.eye.link import WorkClock
+from swarmd_models.bundle import load_bundle
+from swarmd_models.scale import trained_pixel_m
 from tests.support.daemons import has_ended, wait_for
 from tests.support.eye_process import FARM, Watched
 
@@ -57,6 +60,19 @@ def test_an_eye_says_ready_sees_frames_and_ends() -> None:
         assert began == {e.track_id for e in events if e.kind == "end"}
         assert all(e.position is not None for e in events)
         assert eye.supervisor.state == "finished"
+
+    asyncio.run(scenario())
+
+
+def test_a_thumbnail_says_how_much_ground_its_pixels_show() -> None:
+    """Of frames of the model's own size: what it was trained for, and more where the picture was scaled down."""
+
+    async def scenario() -> None:
+        async with Watched(FARM + "&pace=max&frames=60", thumbnails=True) as eye:
+            await eye.until(lambda: eye.of(Finished), "the end of the source")
+        crops = eye.of(Crop)
+        assert crops
+        assert min(crop.pixel_m for crop in crops) >= trained_pixel_m(load_bundle("zoo:small-320")) - 1e-9
 
     asyncio.run(scenario())
 
