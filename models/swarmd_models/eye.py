@@ -64,6 +64,7 @@ class Eye:
         self._options = options
         self._intrinsics = intrinsics
         self._boresight: Quaternion | None = None
+        self._attitude_sigma_rad = 0.0
         self._terrain: Terrain | None = None
         interval_ns = options.update_interval_ms * 1_000_000
         self._tracker = Tracker(_rule(detector.bundle, options), interval_ns, options.first_track_id)
@@ -93,12 +94,14 @@ class Eye:
         """Tell which camera it is, once that is known."""
         self._intrinsics = intrinsics
 
-    def set_boresight(self, boresight_deg: Sequence[float]) -> None:
+    def set_boresight(self, boresight_deg: Sequence[float], sigma_deg: float = 0.0) -> None:
         """Tell how the camera is turned against what poses say of it.
 
         Args:
             boresight_deg: Yaw, pitch and roll in degrees, about the camera's own axes as its pose has them; or nothing.
+            sigma_deg: How well it is known where the camera looks, its mount included; 0: as poses say.
         """
+        self._attitude_sigma_rad = math.radians(sigma_deg)
         angles = [math.radians(angle) for angle in boresight_deg]
         self._boresight = quaternion_from_euler(*angles) if any(angles) else None
 
@@ -169,6 +172,8 @@ class Eye:
         pose = frame.pose
         if pose is not None and self._boresight is not None:
             pose = replace(pose, camera_to_ned=multiply(pose.camera_to_ned, self._boresight))
+        if pose is not None and self._attitude_sigma_rad:
+            pose = replace(pose, attitude_sigma_rad=self._attitude_sigma_rad)
         if pose is not None and self._terrain is not None:
             pose = self._terrain.stand(pose)
         fixes = self._locate(detections, pose, intrinsics)

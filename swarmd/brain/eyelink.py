@@ -117,7 +117,9 @@ class EyeLink:
                 labels=eye.labels,
                 max_frames=eye.max_frames,
                 pose=eye_pose_for(pose.source, self._config.mavlink),
-                camera=ipc.CameraRule(pose.hfov_deg, pose.calibration, pose.boresight_deg, terrain_words(pose)),
+                camera=ipc.CameraRule(
+                    pose.hfov_deg, pose.calibration, pose.boresight_deg, terrain_words(pose), pose.attitude_sigma_deg
+                ),
                 backends=eye.backends,
                 frame_interval_ms=eye.frame_interval_ms,
                 keep_frames=eye.keep_frames,

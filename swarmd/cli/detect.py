@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from swarmd_models.geo.geolocate import Intrinsics
     from swarmd_models.types import EyeResult, Frame, TrackEvent
 
+_SIGMA_MAX_DEG = 45.0
+"""As `pose.attitude_sigma_deg`: what is known worse tells no place."""
 _SIGMA_M = 4.0
 """Metres; as `pose.terrain_sigma_m`, and from where that has it: SRTM's."""
 
@@ -36,6 +38,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--pose", default="", help="fixed:LAT,LON,AGL[,YAW[,PITCH[,ROLL]]], csv:FILE or dataflash:FILE")
     parser.add_argument("--hfov", type=float, default=0.0, metavar="DEG", help="horizontal field of view of the camera")
     parser.add_argument("--calibration", default="", metavar="FILE", help="the camera's, as OpenCV's or ROS's YAML")
+    parser.add_argument(
+        "--attitude-sigma", type=float, default=0.0, metavar="DEG", help="how well it is known where the camera looks"
+    )
     parser.add_argument("--boresight", default="", metavar="Y,P,R", help="degrees by which the camera is turned")
     parser.add_argument(
         "--terrain", default="", metavar="FILE", help="height model: .hgt, a folder of them, or GeoTIFF"
@@ -99,7 +104,9 @@ def _run(args: argparse.Namespace) -> int:
     poses = open_poses(args.pose)
     calibrated = read_calibration(Path(args.calibration)) if args.calibration else None
     eye = Eye.open(bundle, EyeOptions(options, reject=args.reject), None, _note)
-    eye.set_boresight(_boresight(args.boresight))
+    if not 0.0 <= args.attitude_sigma <= _SIGMA_MAX_DEG:
+        raise EyeError(f"--attitude-sigma {args.attitude_sigma:g}: 0 to {_SIGMA_MAX_DEG:g} degrees are possible")
+    eye.set_boresight(_boresight(args.boresight), args.attitude_sigma)
     eye.set_terrain(open_terrain(terrain))
     source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)
     seen = failed = 0

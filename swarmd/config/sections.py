@@ -231,6 +231,13 @@ class PoseSection:
         "How the camera is turned against what poses say of it: `[yaw, pitch, roll]` in degrees, about its own axes.",
         length=3,
     )
+    attitude_sigma_deg: float = option(
+        0.0,
+        "How well it is known where the camera looks, its mount included, one standard deviation; 0: as poses say, "
+        "and 1 where they say nothing. It does not average out.",
+        low=0.0,
+        high=45.0,
+    )
     terrain: str = option(
         "",
         "A height model instead of level ground: an `.hgt` tile, a folder of them, or a GeoTIFF "

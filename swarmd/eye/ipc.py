@@ -55,6 +55,8 @@ class CameraRule(msgspec.Struct, frozen=True):
     boresight_deg: tuple[float, ...] = ()
     """Yaw, pitch and roll of the camera against what poses say of it."""
     terrain: TerrainWords = TerrainWords()
+    attitude_sigma_deg: float = 0.0
+    """How well it is known where it looks; 0: as poses say."""
 
 
 class OperatingPoint(msgspec.Struct, frozen=True):

@@ -167,7 +167,7 @@ class EyeProcess:
             config.private.never,
         )
         eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
-        eye.set_boresight(config.camera.boresight_deg)
+        eye.set_boresight(config.camera.boresight_deg, config.camera.attitude_sigma_deg)
         eye.set_terrain(open_terrain(config.camera.terrain, is_ahead=True))
         load_ms = (time.perf_counter() - started) * 1e3
         if config.keep_frames:

@@ -52,6 +52,21 @@ def test_a_boresight_takes_the_mounting_out() -> None:
     assert _place(eye) == pytest.approx((6.0, 4.0), abs=0.01)
 
 
+def test_how_well_the_mount_is_known_is_what_a_place_claims() -> None:
+    claims = []
+    for sigma_deg in (0.0, 0.1, 3.0):
+        eye = _eye()
+        eye.set_boresight((), sigma_deg)
+        seen = Detection(0, "thing", 0.9, (312, 248, 328, 264))
+        still = replace(POSE, position_sigma_m=0.01, height_sigma_m=0.01)
+        position = eye.follow(Frame(0, 0, np.zeros((512, 640), np.uint8), still), [seen]).events[0].position
+        assert position is not None
+        claims.append(position.covariance_m2[0] ** 0.5)
+    assert claims[0] == pytest.approx(30.0 * POSE.attitude_sigma_rad, rel=0.02), "as the pose says"
+    assert claims[1] < claims[0] / 4, "the pixel is what is left"
+    assert claims[2] == pytest.approx(30.0 * np.radians(3.0), rel=0.02)
+
+
 def test_frames_of_another_shape_have_no_places() -> None:
     eye = _eye()
     assert _place(eye, (256, 320)) is not None, "the same picture, read out smaller"
