@@ -26,6 +26,7 @@ _DAY_MS = 86_400_000
 Write: TypeAlias = Callable[[Sequence[Mapping[str, Any]], int], None]
 """(words, number of the first)."""
 _PARTITIONS = ("swarm", "day")
+_FILES = "objects/swarm=*/day=*/" + "[0-9]" * 12 + ".parquet"
 _TYPES = {"TEXT": "string", "INTEGER": "int64", "REAL": "float64"}
 
 
@@ -56,7 +57,7 @@ def export(store: Store, folder: Path, write: Write | None = None) -> int:
         DaemonError: pyarrow is missing, the folder cannot be written, or another export is about it.
     """
     if write is None:
-        with alone_in(folder):
+        with alone_in(folder, _FILES):
             return export(store, folder, partial(write_words, folder))
     count = 0
     while rows := store.history(EXPORT_ROWS):

@@ -38,8 +38,12 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path, pattern: str) -> Iterator[None]:
     """Be the only writer of a folder, and begin with removing what one that was killed left of a file.
+
+    Args:
+        folder: Made where it is missing.
+        pattern: Which files below it the writer writes, as `Path.glob` takes it. Drafts of those go, and nothing else.
 
     Raises:
         DaemonError: Another one writes there, or the folder cannot be made.
@@ -54,8 +58,14 @@ def alone_in(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DaemonError(f"another export writes into {folder}; wait until it is done") from None
-        for draft in folder.rglob(f"*{DRAFT}"):
-            draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise DaemonError(f"{folder} cannot be locked: {error.strerror or error}") from error
+        try:
+            for draft in folder.glob(pattern + DRAFT):
+                if draft.is_file():
+                    draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise DaemonError(f"a draft below {folder} cannot be removed: {error.strerror or error}") from error
         yield
     finally:
         os.close(descriptor)

@@ -130,7 +130,23 @@ def a_disk_that_refuses_leaves_the_old_file(tmp: Path) -> None:
 
 
 def two_exports_do_not_write_into_each_other(tmp: Path) -> None:
-    with alone_in(tmp / "past"), pytest.raises(DaemonError, match="another export"), alone_in(tmp / "past"):
+    past = tmp / "past"
+    with alone_in(past, "*"), pytest.raises(DaemonError, match="another export"), alone_in(past, "*"):
         pass
-    with alone_in(tmp / "past"):
+    with alone_in(past, "*"):
         pass
+
+
+def only_drafts_of_the_exports_own_files_go(tmp: Path) -> None:
+    """A swarm may be called `farm.new`, and people keep files of their own in the folder."""
+    past = tmp / "past"
+    file, count = region(tmp)
+    store = Store(file)
+    draft = past / "objects" / "swarm=farm.new" / "day=2026-01-02" / "000000000001.parquet.new"
+    others = [past / "mail" / "letter.new", past / "notes.new", draft.with_name("mine.parquet.new")]
+    for one in (draft, *others):
+        one.parent.mkdir(parents=True, exist_ok=True)
+        one.write_bytes(b"?")
+    assert export(store, past) == count
+    store.close()
+    assert [one.exists() for one in (draft, *others)] == [False, True, True, True]

@@ -80,6 +80,7 @@ def test_an_export_that_is_killed_leaves_whole_files_and_the_next_has_each_word_
         export_laws.a_file_is_durable_before_it_is_named,
         export_laws.a_disk_that_refuses_leaves_the_old_file,
         export_laws.two_exports_do_not_write_into_each_other,
+        export_laws.only_drafts_of_the_exports_own_files_go,
     ],
     ids=lambda law: law.__name__,
 )
