@@ -14,6 +14,8 @@ Source:
     ITU-T T.81 (JPEG), annex B, for segments and the baseline frame.
 """
 
+import re
+
 import cv2
 import numpy as np
 
@@ -29,9 +31,12 @@ _AXES = 3
 _JPEG_ROOM_BYTES = 4 << 10
 """Beyond a picture's own bytes that a JPEG of it may have: its tables, where it is a few pixels."""
 _SOI, _EOI = b"\xff\xd8", b"\xff\xd9"
-_SOF0, _SOS = 0xC0, 0xDA
-_TABLES = (0xDB, 0xC4, 0xE0, 0xDD)
+_SOF0, _SOS, _DRI, _RST0 = 0xC0, 0xDA, 0xDD, 0xD0
+_TABLES = (0xDB, 0xC4, 0xE0, _DRI)
 """Quantisation, Huffman, JFIF and restart intervals: what a picture needs, and no metadata."""
+_BLOCK, _SAMPLING_MAX = 8, 4
+_MARKER = re.compile(rb"\xff(?:[^\0]|\Z)", re.DOTALL)
+"""In a scan, where FF 00 is a pixel's FF; one at the very end has nothing behind it."""
 _SEGMENTS_MAX = 32
 """Before the scan; one that OpenCV writes has ten at most."""
 
@@ -87,39 +92,51 @@ def _frame_of(data: bytes) -> tuple[int, int, int]:
     """Rows, columns and components of a JPEG of the one kind that is read; raises `ValueError`."""
     if not (data.startswith(_SOI) and data.endswith(_EOI)):
         raise ValueError("a JPEG that does not begin and end as one does")
-    at, frame = len(_SOI), None
+    at, frame, units, interval = len(_SOI), None, 0, 0
     for _ in range(_SEGMENTS_MAX):
         head, size = data[at : at + 2], int.from_bytes(data[at + 2 : at + 4], "big")
         segment = data[at + 4 : at + 2 + size]
         if len(head) != 2 or head[0] != 0xFF or size < 2 or len(segment) != size - 2:
             raise ValueError("a JPEG with a segment that is cut short")
         if head[1] == _SOS:
-            scan = data[at + 2 + size : -len(_EOI)]
             if frame is None or not segment or segment[0] != frame[2]:
                 raise ValueError("a JPEG with a scan that is not of its whole frame")
-            if not scan or _markers(scan):
-                raise ValueError("a JPEG that goes on behind its scan, or has none")
+            begin, end = at + 2 + size, len(data) - len(_EOI)
+            if begin >= end:
+                raise ValueError("a JPEG without pixels")
+            _judge_scan(data, begin, end, (units - 1) // interval if interval else 0)
             return frame
         if head[1] == _SOF0 and frame is None:
-            frame = _sides_of(segment)
+            frame, units = _sides_of(segment)
         elif head[1] not in _TABLES:
             raise ValueError(f"a JPEG with a segment of kind {head[1]:#x}: baseline without metadata is wanted")
+        elif head[1] == _DRI:
+            if len(segment) != 2:
+                raise ValueError("a JPEG whose restart interval is no number")
+            interval = int.from_bytes(segment, "big")
         at += 2 + size
     raise ValueError("a JPEG without a scan")
 
 
-def _sides_of(segment: bytes) -> tuple[int, int, int]:
+def _sides_of(segment: bytes) -> tuple[tuple[int, int, int], int]:
+    """Rows, columns and components, and how many units its scan has (MCUs, A.2)."""
     count = segment[5] if len(segment) > 5 else 0
     if count not in CHANNELS or len(segment) != 6 + 3 * count or segment[0] != 8:
         raise ValueError("a JPEG's frame that is not of 8 bits in one or three components")
-    return int.from_bytes(segment[1:3], "big"), int.from_bytes(segment[3:5], "big"), count
+    rows, columns = int.from_bytes(segment[1:3], "big"), int.from_bytes(segment[3:5], "big")
+    samplings = [divmod(one, 16) for one in segment[7::3]]
+    if not all(1 <= side <= _SAMPLING_MAX for sampling in samplings for side in sampling):
+        raise ValueError("a JPEG's frame whose components are not sampled 1 to 4 times")
+    across, down = (max(sides) if count > 1 else 1 for sides in zip(*samplings, strict=True))
+    return (rows, columns, count), -(-rows // (_BLOCK * down)) * -(-columns // (_BLOCK * across))
 
 
-def _markers(scan: bytes) -> bool:
-    """Whether anything but pixels and restarts stands in a scan."""
-    bare = scan.replace(b"\xff\0", b"")
-    while (at := bare.find(b"\xff")) >= 0:
-        if not 0xD0 <= int.from_bytes(bare[at + 1 : at + 2] or b"\0", "big") <= 0xD7:
-            return True
-        bare = bare[at + 2 :]
-    return False
+def _judge_scan(data: bytes, begin: int, end: int, restarts_max: int) -> None:
+    """See that nothing but pixels and restarts stands in a scan; raises `ValueError`.
+
+    One pass over its bytes, which ends at the first marker that is none of so many restarts, counted from 0 to 7 and
+    on from 0.
+    """
+    for number, found in enumerate(_MARKER.finditer(data, begin, end)):
+        if number >= restarts_max or data[found.start() + 1] != _RST0 + number % 8:
+            raise ValueError("a JPEG with something else in its scan than pixels and the restarts that its header says")

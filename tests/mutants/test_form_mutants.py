@@ -12,6 +12,7 @@ from swarmd.worker.forms import Forms, Link
 from swarmd.worker.hush import Hush
 from swarmd_models.backends.base import Array
 from tests.support.mutants import assert_found
+from tests.unit import test_jpeg_scans as scans
 from tests.unit import test_picture_forms as laws
 
 
@@ -44,6 +45,22 @@ def _headers_are_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pictures, "_frame_of", lambda data: (60, 320, 1))
 
 
+def _restarts_are_free(patch: pytest.MonkeyPatch) -> None:
+    whole = pictures._judge_scan
+    patch.setattr(pictures, "_judge_scan", lambda data, begin, end, most: whole(data, begin, end, 1 << 30))
+
+
+def _each_marker_copies_the_rest(patch: pytest.MonkeyPatch) -> None:
+    whole = pictures._judge_scan
+
+    def judge(data: bytes, begin: int, end: int, most: int) -> None:
+        for found in pictures._MARKER.finditer(data, begin, end):
+            assert data[found.start() :]
+        whole(data, begin, end, most)
+
+    patch.setattr(pictures, "_judge_scan", judge)
+
+
 def _nobody_is_hushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hush, "note", lambda self, borrower, now_ns: None)
 
@@ -66,6 +83,10 @@ def a_jpeg_of_other_sides_is_refused() -> None:
     laws.test_a_form_that_does_not_hold_is_refused_by_its_name("a JPEG of other sides")
 
 
+def restarts_are_counted() -> None:
+    scans.test_restarts_are_those_that_the_header_says(3, 1)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_other_pixels_always, laws.test_other_pixels_go_only_where_everybody_allows_them),
     (_keeping_changes_nothing, laws.test_what_is_kept_has_one_form_whatever_the_link),
@@ -76,6 +97,8 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
         laws.a_lender_is_held_against_both,
     ),
     (_headers_are_not_read, a_jpeg_of_other_sides_is_refused),
+    (_restarts_are_free, restarts_are_counted),
+    (_each_marker_copies_the_rest, scans.test_a_scan_is_looked_through_once_however_many_markers_it_has),
     (_nobody_is_hushed, laws.one_borrowers_bad_forms_silence_no_worker),
     (_all_are_hushed, laws.test_who_sends_what_cannot_be_read_is_not_read_for_a_while_and_nobody_else),
     (_columns_for_rows, laws.test_what_is_lossless_has_the_same_pixels),
