@@ -47,7 +47,9 @@ _APART_S = 10
 """False verdicts with less time between them are one incident: on a line one lost link cuts off half of a swarm."""
 _CUT_S = 5
 """An event does not count that is said while a host is down, or so long before it falls and after it is up again."""
-_KILLED = [{"kind": "kill", "at_s": 25.0, "duration_s": 15.0, "nodes": [3]}]
+_KILLED = {"fault": [{"kind": "kill", "at_s": 25.0, "duration_s": 15.0, "nodes": [3]}]}
+_END_IS_DARK = {"fault": [{"kind": "power_loss", "at_s": 25.0, "duration_s": 15.0, "nodes": [0]}]}
+"""Of a line: a dark node inside it cuts it in two, and is unreachable for both."""
 _SHAPES = ("line", "grid", "random")
 _SIZES = (20, 50, 200)
 _FALSE = "membership.false_unreachable"
@@ -73,7 +75,8 @@ def _static() -> Iterator[Case]:
         turn = {20: (1, 1), 50: (3, 3), 200: (5, 5)}[nodes]
         for shape in _SHAPES:
             size = {"swarm.nodes": nodes}
-            for kind, more in (("dark", {}), ("kill", {"fault": _KILLED}), ("idle", _IDLE)):
+            dark = _END_IS_DARK if shape == "line" else {}
+            for kind, more in (("dark", dark), ("kill", _KILLED), ("idle", _IDLE)):
                 name = f"{shape}-{nodes}-{kind}"
                 yield Case(name, f"mesh-{shape}", {**size, **more}, first=turn[0], every=turn[1])
 
