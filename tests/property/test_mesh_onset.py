@@ -1,8 +1,10 @@
 """Laws of when a swarm becomes a mesh by itself (`gossip.mesh = "auto"`), and of who cannot make it one."""
 
+from collections.abc import Iterable
+
 import pytest
 
-from swarmd_protocols.effects import Alarm, Effect, MemberState, SendCast, UserEvent
+from swarmd_protocols.effects import Alarm, Effect, Leave, MemberState, SendCast, UserEvent
 from swarmd_protocols.swim import overlay
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core
@@ -235,6 +237,53 @@ def who_is_full_and_meets_a_mesh_turns_back() -> None:
         assert net.run_until(lambda net=net: net.formed() and all(map(net.is_mesh, range(6))), 10) is not None
 
 
+def who_leaves_while_it_is_cut_off_is_not_waited_for() -> None:
+    """The others come together in one hop: it would be waited for until it is forgotten."""
+    for leaver in (4, 2):
+        net = MeshNet(6, line(6), swim=AUTO)
+        assert net.run_until(net.formed, 30) is not None
+        net.run(6)
+        net.relink(line(6) - {(1, 2)})
+        net.run(60)
+        assert net.sees(0, leaver) is MemberState.UNREACHABLE
+        net.feed(leaver, Leave())
+        net.run(3)
+        net.kill(leaver)
+        net.relink(everybody(6))
+        live = [index for index in range(6) if index != leaver]
+        ended = lambda net=net, live=live: not any(map(net.is_mesh, live))  # noqa: E731
+        assert net.run_until(ended, 90, 1.0) is not None
+        assert all(net.sees(index, leaver) is MemberState.LEFT for index in live)
+
+
+def who_was_given_up_is_not_waited_for() -> None:
+    """A pair has waited for the others as long as a member is waited for: it is full before it forgets them."""
+    net = MeshNet(6, line(6), swim=SwimConfig(mesh="auto", casts=True, forget_ns=60 * S))
+    assert net.run_until(net.formed, 30) is not None
+    net.run(6)
+    net.relink(line(6) - {(1, 2)})
+    failed = lambda: all(net.sees(0, index) is MemberState.FAILED for index in range(2, 6))  # noqa: E731
+    assert net.run_until(failed, 90) is not None
+    assert net.is_mesh(0)
+    assert net.run_until(lambda: not net.is_mesh(0) and not net.is_mesh(1), 45) is not None
+    assert failed(), "not forgotten yet"
+
+
+def a_mesh_that_meets_a_full_view_in_one_hop_ends() -> None:
+    """Whose view is full says nothing of whom it hears, and need not: those of the mesh do not wait for its word."""
+    for casts in (True, False):
+        net = MeshNet(6, line(6), 3, swim=SwimConfig(mesh="auto", casts=casts, forget_ns=60 * S))
+        assert net.run_until(net.formed, 30) is not None
+        net.run(6)
+        net.relink(line(6) - {(1, 2)})
+        net.run(180)
+        assert [net.is_mesh(index) for index in range(6)] == [False] * 2 + [True] * 4
+        net.relink(everybody(6))
+        assert net.run_until(net.formed, 10) is not None
+        net.run(5)
+        assert net.run_until(lambda net=net: not any(map(net.is_mesh, range(6))), 60, 1.0) is not None
+
+
 def _the_word_of_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(onset, "TELLERS_OF_A_MESH", 1)
 
@@ -299,16 +348,33 @@ def _who_was_not_heard_just_now_is_out_of_reach(patch: pytest.MonkeyPatch) -> No
 
 def who_is_waited_for_is_nobody(patch: pytest.MonkeyPatch) -> None:
     """Who is cut off is not counted among those that are out of reach."""
-    original = MeshView._hears_all
+    patch.setattr(mesh_view, "waits_for", lambda core, cut_off: False)
 
-    def hears_all(self: MeshView) -> bool:
-        kept, self._cut_off = self._cut_off, set()
-        try:
-            return original(self)
-        finally:
-            self._cut_off = kept
 
-    patch.setattr(MeshView, "_hears_all", hears_all)
+def _is_waited_for_as_well(patch: pytest.MonkeyPatch, state: MemberState) -> None:
+    original = mesh_view.waits_for
+
+    def waits_for(core: Core, cut_off: Iterable[bytes]) -> bool:
+        held = core.table.by_node
+        return original(core, cut_off) or any(held[node].state is state for node in cut_off if node in held)
+
+    patch.setattr(mesh_view, "waits_for", waits_for)
+
+
+def _who_has_left_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    _is_waited_for_as_well(patch, MemberState.LEFT)
+
+
+def _who_has_failed_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    _is_waited_for_as_well(patch, MemberState.FAILED)
+
+
+def _whose_view_is_full_has_to_say_so(patch: pytest.MonkeyPatch) -> None:
+    def all_say_so(core: Core, reports: NearReports) -> bool:
+        others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
+        return bool(others) and all(member.node in reports.hears_all for member in others)
+
+    patch.setattr(mesh_view, "all_say_so", all_say_so)
 
 
 def _a_mesh_that_has_ended_never_begins_again(patch: pytest.MonkeyPatch) -> None:
@@ -331,6 +397,9 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_thief_alone_makes_no_mesh_and_is_named, _the_word_of_one_makes_a_mesh),
     (a_thief_alone_makes_no_mesh_and_is_named, _nobody_is_named),
     (a_pair_that_is_cut_off_stays_a_mesh, who_is_waited_for_is_nobody),
+    (who_leaves_while_it_is_cut_off_is_not_waited_for, _who_has_left_is_waited_for),
+    (who_was_given_up_is_not_waited_for, _who_has_failed_is_waited_for),
+    (a_mesh_that_meets_a_full_view_in_one_hop_ends, _whose_view_is_full_has_to_say_so),
     (who_is_full_and_meets_a_mesh_turns_back, _a_mesh_that_has_ended_never_begins_again),
     (who_errs_alone_comes_back, _who_is_alone_stays),
 ]

@@ -10,7 +10,7 @@ It is a pure view of the reports: whoever is reached again is what it was, witho
 anybody; one stolen key can hide a member only where it is that member's sole neighbour.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
@@ -75,9 +75,18 @@ _ALL_HEARD_NS = 30 * _S
 
 
 def all_say_so(core: Core, reports: NearReports) -> bool:
-    """Whether each member that lives says that it hears all. Who is alone hears nobody: it may be between two parts."""
-    others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
-    return bool(others) and all(member.node in reports.hears_all for member in others)
+    """Whether no member that lives says of its mesh that it does not hear all: of a full view none need say it.
+
+    Who is alone hears nobody: it may be between two parts.
+    """
+    alone = not any(member.state in REACHABLE for member in core.table.by_node.values())
+    return not alone and all(member.node in reports.hears_all for member in reports.tellers())
+
+
+def waits_for(core: Core, cut_off: Iterable[bytes]) -> bool:
+    """Whether one of those that were cut off may live: who has left since, has failed or is away is not waited for."""
+    held = core.table.by_node
+    return any(held[node].state is MemberState.UNREACHABLE for node in cut_off if node in held)
 
 
 class MeshView(FullView):
@@ -177,9 +186,9 @@ class MeshView(FullView):
     def _hears_all(self) -> bool:
         """Whether so few members that live are not heard directly that a full view needs no mesh for them.
 
-        Who is cut off may live: a pair that hears each other fully is no swarm of one hop while it waits for the rest.
+        A pair that hears each other fully is no swarm of one hop while it waits for the rest.
         """
-        if self._cut_off:
+        if waits_for(self.core, self._cut_off):
             return False
         others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
         within_ns = _ANSWERED_NS if self.near.asks_all() else _IN_REACH_NS
