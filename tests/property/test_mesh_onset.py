@@ -79,6 +79,14 @@ def strangers_in_reach_meet() -> None:
                 assert net.failures() == []
 
 
+def who_starts_out_of_reach_of_all_it_was_told_of_is_met_at_once() -> None:
+    """Four that hear each other, and nobody that they were told of: they have met before their work begins."""
+    for seed in (1, 2, 3):
+        net = HearsAlarms(4, set(), seed)
+        net.relink(everybody(4))
+        assert net.run_until(net.formed, 2, 0.1) is not None, seed
+
+
 def a_mule_makes_islands_that_never_hear_each_other_one() -> None:
     """It flies from one to the other, longer than a mesh takes to end: what was said there, it says here."""
     here, there, mule = line(3), {(3, 4), (4, 5)}, 6
@@ -312,6 +320,10 @@ def _everybody_shows_itself(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Overlay, "_is_due", lambda self: self._seconds % overlay._SHOWN_EVERY == 0)
 
 
+def _who_is_alone_waits_to_show_itself(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overlay, "_FIRST_NS", overlay._ALONE_NS)
+
+
 def _nobody_shows_itself(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Overlay, "_is_due", lambda self: False)
 
@@ -387,6 +399,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (strangers_in_reach_meet, _nobody_shows_itself),
     (strangers_in_reach_meet, _only_who_is_alone_shows_itself),
     (strangers_in_reach_meet, _nobody_is_greeted),
+    (who_starts_out_of_reach_of_all_it_was_told_of_is_met_at_once, _who_is_alone_waits_to_show_itself),
     (a_mule_makes_islands_that_never_hear_each_other_one, _a_mesh_of_one_ends),
     (a_recorded_beacon_keeps_no_strangers_apart, _whoever_hears_others_never_does),
     (a_line_becomes_a_mesh, _nothing_is_seen),

@@ -49,6 +49,8 @@ Where it is `auto`, after so many without one of a member's, in one of so many, 
 _SHOWN_AGAIN_NS = 120_000_000_000
 """Whoever has cast none for so long, nanoseconds, does so whatever it hears: another may reach farther to that side,
 and a beacon that was recorded and is played again silences nobody for good. A hundred in one hall: one a second."""
+_FIRST_NS = 500_000_000
+"""Who has met nobody so long after its start, nanoseconds, casts its first beacon: work begins after two seconds."""
 _ALONE_NS = 3_000_000_000
 """Who has heard nobody for so long, nanoseconds, casts one a second: it may be flying past somebody."""
 _TICK_NS = 500_000_000
@@ -96,7 +98,15 @@ class Overlay:
         if core.config.casts and core.config.mesh == "on":
             self._show(None)
         elif core.config.casts and core.config.mesh == "auto":
-            core.scheduler.at(core.now_ns + _ALONE_NS, self._show)
+            core.scheduler.at(core.now_ns + _FIRST_NS, self._show_first)
+
+    def _show_first(self, _: object) -> None:
+        """Nobody has answered by now: those that it was told of may be out of reach, and others in it."""
+        core = self.core
+        if not core.own.left and core.view is self.full_view and not core.table.reachable:
+            self._shown_ns = core.now_ns
+            self.near.say()
+        core.scheduler.at(core.now_ns + _ALONE_NS - _FIRST_NS, self._show)
 
     def _show(self, _: object) -> None:
         """Cast a beacon now and then: two swarms in reach that have never met learn of each other by nothing else."""
