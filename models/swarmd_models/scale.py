@@ -14,6 +14,8 @@ from swarmd_models.types import Image
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x1, y1, x2, y2, pixels."""
+Place: TypeAlias = tuple[float, float]
+"""Where the middle of a thing lies in a picture: shares of its width and height."""
 
 _LEAST_M, _MOST_M = 0.005, 1.0
 """Metres of ground a pixel between which a bundle is believed."""
@@ -35,18 +37,19 @@ def frame_pixel_m(bundle: Bundle, width: int, height: int) -> float:
     return trained_pixel_m(bundle) * min(of.width / width, of.height / height)
 
 
-def as_trained(picture: Image, pixel_m: float, bundle: Bundle) -> tuple[Image, Box | None]:
+def as_trained(picture: Image, pixel_m: float, bundle: Bundle, place: Place = (0.5, 0.5)) -> tuple[Image, Box | None]:
     """A small picture as a model was trained to see such things.
 
     Args:
         picture: Shape (H, W) or (H, W, 1 or 3), uint8.
         pixel_m: Metres of ground that a pixel of it shows; 0.0: not known.
         bundle: Of the model.
+        place: Of the thing in it.
 
     Returns:
         A picture of the input's size, with the other at the model's scale in its middle and, around it, what most of
-        its border is; and where in it the thing's own middle lies, the middle third of the other: what a model sees
-        beside that is a neighbour cut off. The picture itself and None where one of the scales is not known.
+        its border is; and where in it the thing's own middle lies, a third of the other around the place: what a model
+        sees beside that is a neighbour cut off. The picture itself and None where one of the scales is not known.
     """
     import cv2
 
@@ -65,5 +68,5 @@ def as_trained(picture: Image, pixel_m: float, bundle: Bundle) -> tuple[Image, B
     out[...] = np.median(border, axis=0).astype(np.uint8)
     top, left = (height - down) // 2, (width - across) // 2
     out[top : top + down, left : left + across] = fitted
-    middle = (left + across / 3, top + down / 3, left + 2 * across / 3, top + 2 * down / 3)
-    return out, middle
+    x, y = left + across * place[0], top + down * place[1]
+    return out, (x - across / 6, y - down / 6, x + across / 6, y + down / 6)

@@ -80,7 +80,7 @@ class EyeLink:
         self._tracks = TrackFeed(
             sightings, self._command, metrics.stage("capture_to_local"), config.eye.moving, self._shelve
         )
-        self._scales: dict[bytes, float] = {}
+        self._scales: dict[bytes, tuple[float, tuple[float, float] | None]] = {}
         """By picture's name, the newest last."""
         self._pilot = CellPilot(self._command, self._send, self._where, log)
         bus.subscribe(self._tracks.on_notice)
@@ -364,7 +364,11 @@ class EyeLink:
 
         Of pictures of an earlier life as of the newest one: by the same camera and model as a rule.
         """
-        return self._scales.get(picture, next(reversed(self._scales.values()), 0.0))
+        return self._scales.get(picture, next(reversed(self._scales.values()), (0.0, None)))[0]
+
+    def place_in(self, picture: bytes) -> tuple[float, float] | None:
+        """Where in it the middle of the thing lies, shares of its sides; None: not known, as of an earlier life."""
+        return self._scales.get(picture, (0.0, None))[1]
 
     def _shelve(self, crop: ipc.Crop) -> bool:
         try:
@@ -372,7 +376,7 @@ class EyeLink:
         except StateError as error:
             self._log.warning("thumbnail_refused", error=str(error))
             return False
-        self._scales[name_of(crop.jpeg)] = crop.pixel_m
+        self._scales[name_of(crop.jpeg)] = crop.pixel_m, crop.place
         if len(self._scales) > _SCALES_MAX:
             del self._scales[next(iter(self._scales))]
         return True

@@ -93,12 +93,14 @@ class JudgeLink:
         left_ms, cause = round(settings.deadline_s * 1e3), self._causes.get(question.object_id, "")
         eye = self._parts.eye
         scale = 0.0 if eye is None else eye.pixel_m_of(question.picture)
-        if not self._worker.say(words.Look(question.number, settings.model, jpeg, left_ms, borrow, cause, scale)):
+        place = None if eye is None else eye.place_in(question.picture)
+        look = words.Look(question.number, settings.model, jpeg, left_ms, borrow, cause, scale, place)
+        if not self._worker.say(look):
             judging.unanswered(question.number, now_s)
 
     def on_looked(self, said: words.Looked) -> None:
         """The worker has an answer, or says why there is none."""
-        if said.score is None:
+        if said.score is None and not said.is_unclear:
             if said.reason != self._told:
                 self._told = said.reason
                 self._log.warning("judge_unanswered", reason=said.reason)

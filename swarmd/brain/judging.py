@@ -9,7 +9,8 @@ Rules:
   gone meanwhile, or that nobody doubts any more. A verdict is taken back by an answer about the newest picture, by the
   model that is served now: another one is on its way to be asked.
 - What is not answered (the worker dies, nobody lends, the deadline passes) leaves no verdict and nothing half: it waits
-  its turn again, after `REST_S`, `TRIES_MAX` times for one picture.
+  its turn again, after `REST_S`, `TRIES_MAX` times for one picture. An answer of which nobody knows whether it is about
+  the thing or a neighbour says nothing either, and is not asked for again.
 - `WAITING_MAX` wait, the surest first, and `THINGS_MAX` are remembered; what is beyond that is counted.
 """
 
@@ -151,12 +152,12 @@ class Judging:
         self.counts["asked"] += 1
         return self.open
 
-    def answered(self, number: int, score: float, digest: str) -> Judged | None:
+    def answered(self, number: int, score: float | None, digest: str) -> Judged | None:
         """What is said now that a judge has answered; None: nothing.
 
         Args:
             number: Of the question.
-            score: 0 to 1; 0: it sees nothing.
+            score: 0 to 1; 0: it sees nothing; None: it sees something, and whether that is the thing is not known.
             digest: Of the bundle that has answered, hexadecimal.
         """
         question = self._close(number)
@@ -169,11 +170,14 @@ class Judging:
             return None
         thing.picture, thing.digest, thing.tries = question.picture, question.digest, 0
         thing.looks += 1
-        milli = min(1000, max(0, round(score * 1000)))
         self.counts["answered"] += 1
         if not thing.is_wanted:
             self.counts["settled"] += 1
             return None
+        if score is None:
+            self.counts["unclear"] += 1
+            return None
+        milli = min(1000, max(0, round(score * 1000)))
         if not milli and not thing.has_verdict:
             self.counts["sees_nothing"] += 1
             return None

@@ -231,6 +231,8 @@ class Crop(_Message, frozen=True):
     jpeg: bytes
     pixel_m: float = 0.0
     """Metres of ground that a pixel of it shows, where the model sees at its own scale (`scale.py`); 0.0: not known."""
+    place: tuple[float, float] | None = None
+    """Where in it the middle of the thing lies, shares of its width and height; None: not known."""
 
 
 class Stats(_Message, frozen=True):

@@ -54,6 +54,8 @@ class _Look:
     jpeg: bytes
     pixel_m: float
     """Metres of ground that a pixel of it shows; 0.0: not known."""
+    place: tuple[float, float]
+    """Where in it the middle of the box lies, shares of its width and height."""
     told_ns: int | None = None
     """When the brain was given a picture of this track last; None: never."""
     is_told: bool = False
@@ -131,7 +133,8 @@ class ThumbMaker:
             return
         scale = pixel_m / scale_of(shown[3] - shown[1], shown[2] - shown[0])
         self._looks.pop(track_id, None)
-        self._looks[track_id] = _Look(worth, label, jpeg, scale, None if old is None else old.told_ns)
+        told_ns = None if old is None else old.told_ns
+        self._looks[track_id] = _Look(worth, label, jpeg, scale, place_of(box, shown), told_ns)
         if len(self._looks) > TRACKS_MAX:
             del self._looks[next(iter(self._looks))]
 
@@ -145,7 +148,7 @@ class ThumbMaker:
         look.told_ns, look.is_told = now_ns, True
         if self._redactor is not None and self._redactor.shows_somebody(_pixels(look.jpeg)):
             return []
-        return [Crop(track_id, look.label, look.jpeg, look.pixel_m)]
+        return [Crop(track_id, look.label, look.jpeg, look.pixel_m, look.place)]
 
 
 def _pixels(jpeg: bytes) -> Image:
@@ -184,6 +187,18 @@ def window_of(box: _Box, width: int, height: int) -> tuple[int, int, int, int] |
     if across < SIDE_MIN or down < SIDE_MIN:
         return None
     return left, top, left + across, top + down
+
+
+def place_of(box: _Box, shown: tuple[int, int, int, int]) -> tuple[float, float]:
+    """Where in what is shown the middle of a box lies, of as much of it as can be seen there: shares of its sides.
+
+    >>> place_of((-20.0, 100.0, 40.0, 130.0), (0, 82, 88, 148))
+    (0.22727272727272727, 0.5)
+    """
+    left, top, right, bottom = shown
+    x1, x2 = (min(max(side, left), right) for side in (box[0], box[2]))
+    y1, y2 = (min(max(side, top), bottom) for side in (box[1], box[3]))
+    return float(((x1 + x2) / 2 - left) / (right - left)), float(((y1 + y2) / 2 - top) / (bottom - top))
 
 
 def visible_part(image: Image, shown: tuple[int, int, int, int], box: _Box, shows_frames: bool) -> Image:

@@ -2,7 +2,9 @@
 
 So whatever holds for programs holds here: places in the queue, deadlines, the eye that goes first, who may be borrowed
 from and what is held against the own model. It goes at the lowest priority, and one at a time. Where both scales are
-known the model sees the thing as large as it was trained for (`swarmd_models/scale.py`).
+known the model sees the thing as large as it was trained for (`swarmd_models/scale.py`), and what it says of the place
+where the thing lies counts. Where that place is not known it is looked for in the middle; what is seen beside it then
+is no answer, rather than that nothing is there.
 """
 
 from collections.abc import Mapping
@@ -45,19 +47,23 @@ def look(word: Look, address: str, served: Bundle | None = None) -> Looked:
         name, version = (word.model, "") if bundle is None else (bundle.name, bundle.digest)
         middle: Box | None = None
         if (judge := bundle or served) is not None:
-            image, middle = as_trained(image, word.pixel_m, judge)
+            image, middle = as_trained(image, word.pixel_m, judge, word.place or (0.5, 0.5))
         # It was a JPEG before: once more would lose once more.
         wish = asking.Wish(version, _LOW, word.left_ms, word.borrow, cause=word.cause, form="lossless")
         head, outputs = asking.infer(address, name.removesuffix(".detect") + ".detect", image, wish)
-        score = _surest(outputs, middle)
-        digest, lender = str(head["model_version"]), str(head["lender"])
-        return Looked(word.number, min(max(score, 0.0), 1.0), digest, lender, int(head["parameters"]["took_us"]))
+        score, digest, lender = _surest(outputs, middle), str(head["model_version"]), str(head["lender"])
+        took_us = int(head["parameters"]["took_us"])
+        if not score and word.place is None and _surest(outputs, None):
+            # At a frame's border the thing is not in the picture's middle.
+            reason = "what it sees lies beside the middle, and where the thing lies is not known"
+            return Looked(word.number, None, digest, lender, took_us, reason, is_unclear=True)
+        return Looked(word.number, min(max(score, 0.0), 1.0), digest, lender, took_us)
     except (ControlError, WorkerError, ModelError, KeyError, ValueError) as error:
         return Looked(word.number, None, reason=str(error)[:_REASON_MAX_CHARS])
 
 
 def _surest(outputs: Mapping[str, npt.NDArray[Any]], middle: Box | None) -> float:
-    """The highest score, of what lies in the middle where one is given; 0.0: it sees nothing."""
+    """The highest score, of what has its centre in the middle where one is given; 0.0: it sees nothing."""
     scores = [float(one) for one in outputs["scores"].reshape(-1)]
     if middle is None:
         return max(scores, default=0.0)

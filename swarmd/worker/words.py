@@ -109,6 +109,8 @@ class Look(_Word, frozen=True):
     """`traceparent` of the sighting that the picture is of; "": it is not known."""
     pixel_m: float = 0.0
     """Metres of ground that a pixel of it shows (`swarmd_models/scale.py`); 0.0: not known."""
+    place: tuple[float, float] | None = None
+    """Where in it the middle of the thing lies, shares of its width and height; None: not known."""
 
 
 class Drop(_Word, frozen=True):
@@ -267,7 +269,7 @@ class Looked(_Word, frozen=True):
 
     number: int
     score: float | None
-    """The model's surest word of anything in it, 0 to 1; 0: it sees nothing; None: nobody has answered."""
+    """The model's surest word of the thing in it, 0 to 1; 0: it sees nothing; None: nobody has answered, or unclear."""
     digest: str = ""
     """Of the bundle that has answered, hexadecimal."""
     lender: str = ""
@@ -276,6 +278,8 @@ class Looked(_Word, frozen=True):
     """Microseconds of inference, by who has answered."""
     reason: str = ""
     """Why there is no answer."""
+    is_unclear: bool = False
+    """The model has answered, and nobody knows whether what it sees is the thing or a neighbour."""
 
 
 ToWorker: TypeAlias = Serve | Load | Lend | Lenders | Look | Drop | Borrowed

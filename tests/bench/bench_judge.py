@@ -8,6 +8,8 @@ lies below its own thresholds is 0; in brackets, graded, what it says of the pla
 - `thumbnail`: the picture at the scale that the judge was trained for, as the worker asks (`swarmd_models.scale`);
 - `blown up`: the picture as it is, which the model's preprocessing enlarges to its input.
 
+`aside` counts the crops so near the frame's border that their picture does not have them in its middle.
+
 Without the crops there is nothing to measure, and it says so (exit 2).
 """
 
@@ -21,12 +23,12 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from swarmd.eye.thumbs import jpeg_of, scale_of, visible_part, window_of
+from swarmd.eye.thumbs import jpeg_of, place_of, scale_of, visible_part, window_of
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.evaluate import ModuleScorer, nominal_pixel_m, score_crops
 from swarmd_models.metrics import auroc
-from swarmd_models.scale import as_trained, frame_pixel_m
+from swarmd_models.scale import Place, as_trained, frame_pixel_m
 from swarmd_models.synthetic.scenes import SceneOptions
 from swarmd_models.synthetic.staging import stage_crops
 from swarmd_models.synthetic.thermal import NORMAL_LABEL, Crops
@@ -34,6 +36,8 @@ from swarmd_models.types import Image
 from tests.bench.bench_flight import VALIDATION
 
 Box = tuple[float, float, float, float]
+_ASIDE = 0.01
+"""Share of a picture's side: farther from its middle than by rounding."""
 
 
 def staged(crops: Crops, judged: npt.NDArray[np.int64], bundle: Bundle) -> Iterator[tuple[int, Image, Box]]:
@@ -45,8 +49,8 @@ def staged(crops: Crops, judged: npt.NDArray[np.int64], bundle: Bundle) -> Itera
             yield crop, frame.image, (x1, y1, x2, y2)
 
 
-def thumbnail(image: Image, box: Box, eye: Bundle, shows_frames: bool) -> tuple[Image, float, Box]:
-    """What leaves the eye of a box: pixels, metres a pixel, and where the box lies in them."""
+def thumbnail(image: Image, box: Box, eye: Bundle, shows_frames: bool) -> tuple[Image, float, Place, Box]:
+    """What leaves the eye of a box: pixels, metres a pixel, the box's place, and where it lies in them."""
     height, width = image.shape[:2]
     shown = window_of(box, width, height)
     assert shown is not None
@@ -55,7 +59,7 @@ def thumbnail(image: Image, box: Box, eye: Bundle, shows_frames: bool) -> tuple[
     scale = scale_of(bottom - top, right - left)
     picture = np.asarray(cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_UNCHANGED), np.uint8)
     inside = ((box[0] - left) * scale, (box[1] - top) * scale, (box[2] - left) * scale, (box[3] - top) * scale)
-    return picture, frame_pixel_m(eye, width, height) / scale, inside
+    return picture, frame_pixel_m(eye, width, height) / scale, place_of(box, shown), inside
 
 
 def surest(detector: Detector, image: Image, within: Box | None = None) -> float:
@@ -91,9 +95,11 @@ def main(arguments: list[str] | None = None) -> int:
     said = {row: np.zeros(len(judged)) for row in ("frame", "thumbnail", "blown up", "thumbnail, graded")}
     for crop, image, box in staged(crops, judged, judge):
         said["frame"][where[crop]] = surest(detector, image, box)
+    aside = 0
     for crop, image, box in staged(crops, judged, eye):
-        picture, pixel_m, inside = thumbnail(image, box, eye, options.show == "frames")
-        shown, middle = as_trained(picture, pixel_m, judge)
+        picture, pixel_m, place, inside = thumbnail(image, box, eye, options.show == "frames")
+        aside += max(abs(share - 0.5) for share in place) > _ASIDE
+        shown, middle = as_trained(picture, pixel_m, judge, place)
         said["thumbnail"][where[crop]] = surest(detector, shown, middle)
         said["blown up"][where[crop]] = surest(detector, picture)
         factor = pixel_m / nominal_pixel_m(judge)
@@ -113,7 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
         }
         for row, scores in said.items()
     }
-    sys.stdout.write(json.dumps({"crops": len(judged), "show": options.show, **result}, indent=1) + "\n")
+    sys.stdout.write(
+        json.dumps({"crops": len(judged), "show": options.show, "aside": aside, **result}, indent=1) + "\n"
+    )
     return 0
 
 

@@ -73,6 +73,11 @@ def late_answers_take_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Judging, "answered", hasty)
 
 
+def what_may_be_a_neighbour_is_nothing(patch: pytest.MonkeyPatch) -> None:
+    answered = Judging.answered
+    patch.setattr(Judging, "answered", lambda self, number, score, digest: answered(self, number, score or 0.0, digest))
+
+
 def a_thing_s_answer_goes_to_the_next_of_its_name(patch: pytest.MonkeyPatch) -> None:
     hear = Judging.hear
 
@@ -108,6 +113,10 @@ def what_was_forgotten_may_have_a_verdict(patch: pytest.MonkeyPatch) -> None:
 
 
 LAWS = (
+    (
+        laws.test_who_sees_what_may_be_a_neighbour_takes_nothing_back_and_is_not_asked_again,
+        what_may_be_a_neighbour_is_nothing,
+    ),
     (laws.test_a_late_answer_takes_no_verdict_back, late_answers_take_back),
     (laws.test_a_late_answer_takes_no_verdict_back, a_thing_s_answer_goes_to_the_next_of_its_name),
     (laws.test_an_answer_about_what_a_person_has_settled_says_nothing, what_is_settled_is_judged),

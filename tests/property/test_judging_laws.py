@@ -45,7 +45,7 @@ class Loop:
             self.asked.append(question)
         return question
 
-    def answer(self, question: Question | None, score: float, digest: str = "") -> Judged | None:
+    def answer(self, question: Question | None, score: float | None, digest: str = "") -> Judged | None:
         assert question is not None
         verdict = self.rules.answered(question.number, score, digest or self.digest)
         if verdict is not None:
@@ -53,7 +53,7 @@ class Loop:
             self.rules.said(verdict, True)
         return verdict
 
-    def judged(self, score: float) -> Judged | None:
+    def judged(self, score: float | None) -> Judged | None:
         return self.answer(self.ask(), score)
 
 
@@ -106,6 +106,17 @@ def stated(loop: Loop) -> None:
     loop.rules.hear(change(1))
     assert loop.judged(0.95) is not None
     loop.rules.hear(change(1, picture=2, confirmed=True))
+
+
+def test_who_sees_what_may_be_a_neighbour_takes_nothing_back_and_is_not_asked_again() -> None:
+    loop = Loop()
+    stated(loop)
+    assert loop.judged(None) is None
+    loop.rules.hear(change(1, picture=2, confirmed=True))
+    assert loop.ask() is None
+    assert loop.rules.counts["unclear"] == 1
+    loop.rules.hear(change(1, picture=3, confirmed=True))
+    assert loop.judged(0.0) is not None, "a picture that says where the thing lies does"
 
 
 def test_a_late_answer_takes_no_verdict_back() -> None:
@@ -228,10 +239,10 @@ def test_the_surest_go_first_and_the_rest_has_a_bound() -> None:
     assert len(sure) == WAITING_MAX
 
 
-Steps = list[tuple[str, int, int, float, float]]
+Steps = list[tuple[str, int, int, float, float | None]]
 STEP = st.tuples(
     st.sampled_from(["hear", "hear", "ask", "ask", "answer", "lose", "old", "gone", "model"]),
-    st.integers(0, 3), st.integers(0, 4), st.floats(0, 20), st.sampled_from([0.0, 0.4, 0.95]),
+    st.integers(0, 3), st.integers(0, 4), st.floats(0, 20), st.sampled_from([0.0, 0.4, 0.95, None]),
 )  # fmt: skip
 
 

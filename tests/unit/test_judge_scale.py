@@ -7,20 +7,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 import pytest
 
 from swarmd.brain.eyelink import EyeLink
+from swarmd.brain.judgelink import JudgeLink
 from swarmd.eye.ipc import Crop
 from swarmd.eye.thumbs import ThumbMaker, jpeg_of
 from swarmd.worker import looking
-from swarmd.worker.words import Look
+from swarmd.worker.words import Look, Looked
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.scale import as_trained, frame_pixel_m, trained_pixel_m
 from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
 from swarmd_models.types import Detection, EyeResult, Frame, TrackEvent
 from swarmd_protocols.thumbs.form import name_of
+from tests.property.test_judging_laws import MODEL, Loop, change, stated
 
 SMALL, MEDIUM = load_bundle("zoo:small-320"), load_bundle("zoo:medium-640")
 
@@ -34,9 +37,7 @@ def drawn(large: float) -> Iterator[tuple[Scene, int, np.ndarray, tuple[float, .
         image = np.asarray(cv2.resize(scene.image, size, interpolation=cv2.INTER_LINEAR))
         for place, box in enumerate(scene.boxes):
             x1, y1, x2, y2 = (float(side) * large for side in box)
-            beside, above = x2 - x1, y2 - y1  # So much of the frame is around it: the picture has it in its middle.
-            is_whole = x1 > beside and y1 > above and x2 < size[0] - beside and y2 < size[1] - above
-            if scene.label_index[place] >= 0 and is_whole:
+            if scene.label_index[place] >= 0 and x1 > 4 and y1 > 4 and x2 < size[0] - 4 and y2 < size[1] - 4:
                 yield scene, place, image, (x1, y1, x2, y2)
 
 
@@ -59,6 +60,19 @@ class Judge:
         return {"model_version": MEDIUM.digest, "lender": "", "parameters": {"took_us": 1}}, outputs
 
 
+def asked(crop: Crop) -> Look:
+    return Look(1, "zoo:medium-640", crop.jpeg, 1000, pixel_m=crop.pixel_m, place=crop.place)
+
+
+def cropped(image: np.ndarray, box: tuple[float, ...], track_id: int = 1) -> Crop:
+    """What leaves the eye of a small-320."""
+    height, width = image.shape
+    event = TrackEvent("new", track_id, 0, "cell", 0.9, box, 0, 3, None)  # type: ignore[arg-type]
+    result = EyeResult(0, 0, [], [event])
+    (crop,) = ThumbMaker().crops(Frame(0, 0, image, None), result, frame_pixel_m(SMALL, width, height))
+    return crop
+
+
 @pytest.mark.parametrize("large", [1.0, 2.0])
 def test_a_judge_finds_in_thumbnails_what_it_would_find_in_frames(
     large: float, monkeypatch: pytest.MonkeyPatch
@@ -68,11 +82,8 @@ def test_a_judge_finds_in_thumbnails_what_it_would_find_in_frames(
     monkeypatch.setattr(looking.asking, "infer", judge.infer)
     found = blown_up = count = 0
     for _, place, image, box in drawn(large):
-        height, width = image.shape
-        event = TrackEvent("new", place + 1, 0, "cell", 0.9, box, 0, 3, None)  # type: ignore[arg-type]
-        result = EyeResult(0, 0, [], [event])
-        (crop,) = ThumbMaker().crops(Frame(0, 0, image, None), result, frame_pixel_m(SMALL, width, height))
-        said = looking.look(Look(1, "zoo:medium-640", crop.jpeg, 1000, pixel_m=crop.pixel_m), "here")
+        crop = cropped(image, box, place + 1)
+        said = looking.look(asked(crop), "here")
         assert said.score is not None, said.reason
         assert judge.shown[-1].shape == (512, 640, 1)
         found += said.score > 0
@@ -124,9 +135,74 @@ def test_what_a_judge_sees_beside_the_thing_is_not_held_against_it(monkeypatch: 
     scores = []
     for at in ((300.0, 240.0, 312.0, 260.0), (312.0, 250.0, 328.0, 262.0)):
         judge.beside = [Detection(0, "cell", 0.99, at)]
-        scores.append(looking.look(Look(1, "zoo:medium-640", jpeg, 1000, pixel_m=0.0225), "here").score)
+        crop = Crop(1, "cell", jpeg, 0.0225, (0.5, 0.5))
+        scores.append(looking.look(asked(crop), "here").score)
     judge.detector.close()
     assert scores == [0.0, pytest.approx(0.99)]
+
+
+AT_BORDERS = [
+    (0.0, 100.0, 40.0, 130.0),  # At 0.23 and 0.50 of its picture.
+    (8.0, 100.0, 48.0, 130.0),  # At 0.32, and touching no border.
+    (600.0, 440.0, 640.0, 480.0),
+    (300.0, -15.0, 340.0, 30.0),  # As a track goes on that leaves the frame.
+    (300.0, 200.0, 340.0, 230.0),
+]
+
+
+class Sees:
+    """A judge that sees one thing: what is bright, or something between it and the picture's farther side."""
+
+    def __init__(self) -> None:
+        self.is_beside = self.is_blind = False
+
+    def infer(self, address: str, model: str, image: np.ndarray, wish: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        y, x = np.argwhere(image[..., 0] > 170).mean(axis=0)
+        if self.is_beside:
+            x += math.copysign(16.0, 320 - x)
+        boxes = [] if self.is_blind else [(x - 4, y - 4, x + 4, y + 4)]
+        outputs = {"scores": np.full(len(boxes), 0.99), "boxes": np.array(boxes)}
+        return {"model_version": MEDIUM.digest, "lender": "", "parameters": {"took_us": 1}}, outputs
+
+
+@pytest.mark.parametrize("box", AT_BORDERS)
+def test_a_thing_at_the_frames_border_is_heard_where_it_lies(
+    box: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its picture is of the frame, so it is not in the picture's middle."""
+    image = np.full((480, 640), 90, np.uint8)
+    image[max(0, int(box[1])) : int(box[3]), max(0, int(box[0])) : int(box[2])] = 220
+    judge, crop = Sees(), cropped(image, box)
+    monkeypatch.setattr(looking.asking, "infer", judge.infer)
+    assert looking.look(asked(crop), "here").score == pytest.approx(0.99)
+    judge.is_beside = True
+    beside = looking.look(asked(crop), "here")
+    assert (beside.score, beside.is_unclear) == (0.0, False)
+    # The same of a picture of which nobody knows any more where the thing lies in it.
+    judge.is_beside, old = False, msgspec.structs.replace(crop, place=None)
+    said = looking.look(asked(old), "here")
+    if crop.place is not None and max(abs(share - 0.5) for share in crop.place) < 1 / 6:
+        assert said.score == pytest.approx(0.99)
+    else:
+        assert (said.score, said.is_unclear, said.digest) == (None, True, MEDIUM.digest)
+    judge.is_blind = True
+    said = looking.look(asked(old), "here")
+    assert (said.score, said.is_unclear) == (0.0, False)
+
+
+def test_what_may_be_a_neighbour_is_an_answer_that_says_nothing_and_needs_no_rest() -> None:
+    loop = Loop()
+    stated(loop)
+    question = loop.ask()
+    assert question is not None
+    link: Any = JudgeLink.__new__(JudgeLink)
+    link.judging, link._worker = loop.rules, SimpleNamespace(digest_of=lambda model: MODEL)
+    link._settings, link._told = SimpleNamespace(deadline_s=1e9, model="any"), ""
+    link._cost = {"own_us": 0, "borrowed_us": 0, "borrowed": 0}
+    link.on_looked(Looked(question.number, None, MODEL, took_us=5, reason="beside", is_unclear=True))
+    assert (loop.rules.counts["unclear"], loop.rules.counts["unanswered"], link.counts()["own_us"]) == (1, 0, 5)
+    loop.rules.hear(change(2))
+    assert loop.ask() is not None
 
 
 def test_the_brain_knows_the_scale_of_each_picture_and_takes_the_newest_for_those_of_an_earlier_life() -> None:
@@ -134,7 +210,9 @@ def test_the_brain_knows_the_scale_of_each_picture_and_takes_the_newest_for_thos
     link._driver, link._scales = SimpleNamespace(command=lambda name, request: None), {}
     assert link.pixel_m_of(b"any") == 0.0
     for number in range(1_100):
-        assert link._shelve(Crop(1, "cell", b"%d" % number, float(number + 1)))
+        assert link._shelve(Crop(1, "cell", b"%d" % number, float(number + 1), (0.25, number / 2_000)))
     assert len(link._scales) == 1_024
     assert link.pixel_m_of(name_of(b"500")) == 501.0
     assert link.pixel_m_of(name_of(b"3")) == link.pixel_m_of(b"of an earlier life") == 1_100.0
+    assert link.place_in(name_of(b"500")) == (0.25, 0.25)
+    assert link.place_in(name_of(b"3")) is link.place_in(b"of an earlier life") is None
