@@ -244,15 +244,16 @@ class LendingLink:
     def carry_out(self, order: object) -> None:
         """What the protocol orders."""
         match order:
-            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes, turn_ns, request):
+            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes, turn_ns, request, own):
                 left_ms = max(1, (deadline_ns - time.monotonic_ns()) // _MS)
                 keeper = None if borrower is None or not lane_bytes else self._keeper(borrower, data)
                 is_here = keeper is not None and keeper == self.protocol.node
                 host = "" if is_here else self._host_of(keeper)
                 who = "" if borrower is None else borrower.hex()
                 lend = words.Lend(
-                    job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host, who, is_here, turn_ns
-                )
+                    job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host, who, is_here, turn_ns,
+                    self._asked.get(own, 0),
+                )  # fmt: skip
                 if self._say(lend):
                     size_bytes = len(data) + lane_bytes
                     whose = borrower or self.protocol.node

@@ -233,9 +233,9 @@ class InferenceApi:
         """Answer another device's request, behind all of this one's own; raises `OipError`."""
         return await self._for_others.lend(word)
 
-    def exact_of(self, data: bytes) -> tuple[bytes | bytearray, int | None] | None:
+    def exact_of(self, asked: int) -> tuple[bytes | bytearray, int | None] | None:
         """See `Elsewhere.exact_of`."""
-        return None if self.elsewhere is None else self.elsewhere.exact_of(data)
+        return None if self.elsewhere is None else self.elsewhere.exact_of(asked)
 
     async def run_lent(self, word: Lend, question: Question, resident: Resident, lane: str, size_bytes: int) -> Tensors:
         """Have a model run for another device, or again for this one; raises `OipError`."""

@@ -26,6 +26,8 @@ KEEP_HEADER, GRADE_HEADER = "swarmd-keep", "swarmd-grade-min"
 KEEP_MAX_S = 600.0
 """What is kept for longer is no cache of live pictures."""
 _QUICKEST, _UNSURE, _SPLIT, _FLEET = "quickest", "unsure", "split", "fleet"
+Body = tuple[bytes | bytearray, int | None]
+"""A request as a program has sent it, and the length of its JSON part."""
 OPEN_MAX = 64
 """Requests at other devices at once."""
 PAUSES_S = (0.1, 0.2, 0.4, 0.8)
@@ -101,6 +103,8 @@ class Borrowing:
         """`say` tells the brain."""
         self._say = say
         self._open: dict[int, asyncio.Future[words.Borrowed]] = {}
+        self._exact: dict[int, Body] = {}
+        """What the own model answers in place of what travels, by the number of the request."""
         self._numbers = 0
         self.counters: Counter[str] = Counter()
         """borrowed_again: requests that were sent out once more, since all lenders had failed or were busy."""
@@ -123,6 +127,7 @@ class Borrowing:
         priority: int = NORMAL,
         cause: str = "",
         copies: int = 1,
+        exact: Body | None = None,
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
@@ -143,6 +148,7 @@ class Borrowing:
             priority: Among what its lender does for others: 1 high, 2 normal, 3 low.
             cause: `traceparent` of what the program was doing.
             copies: Lenders that work on it from the start.
+            exact: What the own model answers in its place; None: what travels.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -167,6 +173,7 @@ class Borrowing:
                     priority,
                     cause,
                     copies,
+                    exact,
                 )
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
@@ -190,6 +197,7 @@ class Borrowing:
             priority,
             cause,
             copies,
+            exact,
         )
 
     async def _ask(
@@ -209,12 +217,15 @@ class Borrowing:
         priority: int,
         cause: str,
         copies: int,
+        exact: Body | None,
     ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
         self._numbers += 1
         number = self._numbers
         answer = self._open[number] = asyncio.get_running_loop().create_future()
+        if exact is not None:
+            self._exact[number] = exact
         laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, place.token_at)
         word = words.Borrow(
             number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
@@ -231,9 +242,14 @@ class Borrowing:
             raise
         finally:
             del self._open[number]
+            self._exact.pop(number, None)
         if borrowed.data is None:
             raise NobodyError(borrowed.reason, may_retry=borrowed.is_offered)
         return borrowed
+
+    def exact_of(self, number: int) -> Body | None:
+        """What the own model answers in place of what travels in a request; None: that."""
+        return self._exact.get(number)
 
     def judge(self, number: int, is_right: bool, *, is_silent: bool = False) -> None:
         """What came of a spot check; or its lender is silent about what it keeps."""

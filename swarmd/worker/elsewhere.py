@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from swarmd.worker.batcher import NORMAL, Batcher
-from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, cause_of, judge_copies, number_of
+from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Body, Borrowing, cause_of, judge_copies, number_of
 from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.forms import Dressed, Forms, took_ns, wish_of
 from swarmd.worker.http_server import Call
@@ -213,8 +213,6 @@ class Elsewhere:
             forms: Chooses the forms of pictures; None: none has other pixels than the program's.
         """
         self._forms = forms or Forms()
-        self._exact: dict[bytes, tuple[bytes | bytearray, int | None]] = {}
-        """What programs asked with, by what travels instead with other pixels."""
         self.leave = leave
         """What may leave at most."""
         self._fetcher = fetcher
@@ -231,9 +229,9 @@ class Elsewhere:
         """Of spot checks, and of requests that went out again."""
         return self._checks.counters + self._borrowing.counters + self._forms.counters
 
-    def exact_of(self, data: bytes) -> tuple[bytes | bytearray, int | None] | None:
-        """The body that a program asked with, and the length of its JSON part, where `data` has other pixels."""
-        return self._exact.get(data)
+    def exact_of(self, asked: int) -> Body | None:
+        """What a program asked with, where other pixels travel in this request (`Lend.asked`)."""
+        return self._borrowing.exact_of(asked)
 
     def may_travel(self, body: bytes | bytearray) -> bool:
         """Whether a body is small enough, or there is a way for large ones."""
@@ -343,23 +341,6 @@ class Elsewhere:
         is_sound: Callable[[Found], bool | None],
         dressed: Dressed,
     ) -> Found:
-        if dressed.asked is None:
-            return await self._send(question, data, place, own, is_sound, dressed)
-        self._exact[data] = dressed.asked  # The own model answers with the program's pixels, if it comes to that.
-        try:
-            return await self._send(question, data, place, own, is_sound, dressed)
-        finally:
-            self._exact.pop(data, None)
-
-    async def _send(
-        self,
-        question: Errand,
-        data: bytes,
-        place: Place | None,
-        own: Own | None,
-        is_sound: Callable[[Found], bool | None],
-        dressed: Dressed,
-    ) -> Found:
         asked_ns, left_ms = time.monotonic_ns(), question.left_ms
         until_ns = asked_ns + left_ms * 1_000_000
         but: list[str] = []
@@ -378,6 +359,7 @@ class Elsewhere:
                 question.digest, data, question.units, left_ms, local_ns, wait_ns, place,
                 question.able, question.keep_ms, question.is_patient, question.only,
                 bool(question.only) and own is not None, but, question.priority, question.cause, question.copies,
+                dressed.asked,
             )  # fmt: skip
             if standing is not None:
                 self._keeps.end(standing, time.monotonic_ns())

@@ -53,7 +53,7 @@ class Device(Protocol):
         """Read a request; raises `OipError`."""
         ...
 
-    def exact_of(self, data: bytes) -> tuple[bytes | bytearray, int | None] | None:
+    def exact_of(self, asked: int) -> tuple[bytes | bytearray, int | None] | None:
         """What a program here asked with, where other pixels travel."""
         ...
 
@@ -97,7 +97,7 @@ class ForOthers:
             return pack_answer([msgspec.json.encode(row)], None)
         place = lent.place
         if place is None:
-            exact = self._device.exact_of(word.data) if word.is_own else None
+            exact = self._device.exact_of(word.asked) if word.is_own else None
             body, json_bytes = exact or (lent.body, lent.json_bytes)
             found = await self._run(word, replace(lent, json_bytes=json_bytes), body, resident, name)
             return found if isinstance(found, bytes) else pack_answer(*found)
@@ -105,7 +105,7 @@ class ForOthers:
             raise OipError(400, f"a body of {place.size_bytes} bytes, under a ticket's {word.lane_bytes}")
         if word.is_own and not lent.is_handed:
             assert self._shelf is not None
-            exact = self._device.exact_of(word.data)
+            exact = self._device.exact_of(word.asked)
             body, json_bytes = exact or (self._shelf.own(place), lent.json_bytes)
             found = await self._run(word, replace(lent, json_bytes=json_bytes), body, resident, name)
             assert not isinstance(found, bytes)

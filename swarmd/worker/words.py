@@ -86,6 +86,8 @@ class Lend(_Word, frozen=True):
     """This device itself keeps the input."""
     turn_ns: int = 0
     """Of others' work the one with the earliest turn runs first (`swarmd_protocols.offload.turns`)."""
+    asked: int = 0
+    """`Borrow.number` of what came back to this device; 0: it is another's."""
 
 
 class Lenders(_Word, frozen=True):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from swarmd.worker import forms, pictures
+from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.elsewhere import Elsewhere
 from swarmd.worker.forms import Forms, Link
 from swarmd.worker.hush import Hush
@@ -14,6 +15,7 @@ from swarmd_models.backends.base import Array
 from tests.support.mutants import assert_found
 from tests.unit import test_jpeg_scans as scans
 from tests.unit import test_picture_forms as laws
+from tests.unit import test_picture_lending as lending
 
 
 def _other_pixels_always(patch: pytest.MonkeyPatch) -> None:
@@ -34,7 +36,17 @@ def _links_are_all_alike(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_own_model_sees_what_travels(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Elsewhere, "exact_of", lambda self, data: None)
+    patch.setattr(Elsewhere, "exact_of", lambda self, asked: None)
+
+
+def _equal_requests_are_one(patch: pytest.MonkeyPatch) -> None:
+    """And the first to be answered ends it."""
+    whole = Borrowing.exact_of
+
+    def exact_of(self: Borrowing, number: int) -> Any:
+        return None if number > 1 and number - 1 not in self._exact else whole(self, number)
+
+    patch.setattr(Borrowing, "exact_of", exact_of)
 
 
 def _what_travels_counts_as_exact(patch: pytest.MonkeyPatch) -> None:
@@ -91,7 +103,8 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_other_pixels_always, laws.test_other_pixels_go_only_where_everybody_allows_them),
     (_keeping_changes_nothing, laws.test_what_is_kept_has_one_form_whatever_the_link),
     (_links_are_all_alike, laws.test_the_cheapest_form_goes_over_the_link_as_it_is),
-    (_the_own_model_sees_what_travels, laws.the_own_model_answers_with_the_programs_pixels),
+    (_the_own_model_sees_what_travels, lending.the_own_model_answers_with_the_programs_pixels),
+    (_equal_requests_are_one, lending.of_two_equal_requests_each_is_answered_with_the_programs_pixels),
     (
         _what_travels_counts_as_exact,
         laws.a_lender_is_held_against_both,

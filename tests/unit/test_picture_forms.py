@@ -354,38 +354,6 @@ async def a_lender_sees_what_the_form_says_and_the_answer_names_it() -> None:
 
 
 @law
-async def the_own_model_answers_with_the_programs_pixels() -> None:
-    """At the last moment, where the lender that got a JPEG is silent; inline and over the lane."""
-    for has_lane in (False, True):
-        own, lent = Seer(), Seer()
-        pair = pair_of(own, lent, 10, own_unit_ns=200 * MS, has_lane=has_lane)
-        try:
-            pair.lender.worker._lend = lambda word: None  # type: ignore[method-assign]
-            answer = await asyncio.wait_for(
-                asyncio.shield(_with_timers(pair, infer(pair, body(ODD, timeout=900_000)))), 20
-            )
-        finally:
-            pair.close()
-        assert "Swarmd-Lender" not in dict(answer.headers)
-        assert score_of(answer) == pytest.approx(200 / 255)
-        assert len(own.saw) == 1
-        assert np.array_equal(own.saw[0], ODD)
-        elsewhere = pair.borrower.api.elsewhere
-        assert elsewhere is not None
-        assert not elsewhere._exact
-
-
-async def _with_timers(pair: Pair, asked: Any) -> Answer:
-    task = asyncio.ensure_future(asked)
-    while not task.done():
-        await asyncio.sleep(0.01)
-        pair.now()
-        pair.swarm.later(0)
-        pair.pump()
-    return await task
-
-
-@law
 async def a_lender_is_held_against_both() -> None:
     """The program's pixels first, and then what it was sent."""
     for lie, judged in ((0.0, "checks_right"), (1.0, "checks_wrong")):
@@ -463,8 +431,7 @@ async def a_form_that_nobody_knows_is_refused() -> None:
 
 
 LAWS: list[Callable[[], None]] = [
-    a_lender_sees_what_the_form_says_and_the_answer_names_it, the_own_model_answers_with_the_programs_pixels,
-    a_lender_is_held_against_both,
+    a_lender_sees_what_the_form_says_and_the_answer_names_it, a_lender_is_held_against_both,
     who_cannot_read_a_form_gets_the_picture_as_it_is, one_borrowers_bad_forms_silence_no_worker,
     a_form_that_nobody_knows_is_refused,
 ]  # fmt: skip

@@ -150,6 +150,8 @@ class Infer(msgspec.Struct, frozen=True):
     """Of others' work the one with the earliest turn runs first (`turns.py`)."""
     request: int = 0
     """The borrower's number of it, as it was on the wire; 0: it came from nobody else."""
+    own: int = 0
+    """`Borrow.number` of what came back to this device; 0: it is another's."""
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):

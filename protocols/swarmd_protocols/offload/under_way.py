@@ -103,4 +103,4 @@ def size_of(ask: requests.Borrow) -> int:
 def own_run(one: Open, digest: bytes, until_ns: int) -> requests.Infer:
     """The order to have the own model do it."""
     ask = one.ask
-    return requests.Infer(one.job, digest, ask.data, ask.units, until_ns, None, ask.lane_bytes)
+    return requests.Infer(one.job, digest, ask.data, ask.units, until_ns, None, ask.lane_bytes, own=ask.number)
