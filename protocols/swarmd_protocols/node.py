@@ -6,7 +6,7 @@ The daemon and the simulator drive this very class. It never raises on what a pe
 local request that cannot be carried out, and `IdentityError` from the constructor when its own identity does not hold.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -167,6 +167,8 @@ class Node:
         if config.swim.mesh != "off":
             self._subs[self._relay.name] = self._relay
             self._subs[self._far.name] = self._far
+        self.on_cast_opened: Callable[[Address, bytes], None] = lambda source, nonce: None
+        """Told where each cast that has opened came from, and its nonce: a member sealed it, some time."""
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
         self._is_forked = False
@@ -278,7 +280,9 @@ class Node:
             if is_stream == (kind in _DATAGRAMS_ONLY) and kind != GROUP:
                 raise WireError(f"frame sealed for path {kind} came on another")
             if kind == CAST:
-                self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes), source, frame[5:29])
+                body, nonce = self._wire.channel.open_cast(frame), frame[5:29]
+                self.on_cast_opened(source, nonce)
+                self._on_cast(decode_messages(body, limit_bytes), source, nonce)
                 return
             if kind >= GROUP:
                 self._on_contact(source, kind, frame, limit_bytes)

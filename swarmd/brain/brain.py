@@ -173,6 +173,7 @@ class Brain:
         self._signals()
         self._stack.push_async_callback(self._supervisor.close)
         self._bus.subscribe(self._on_notice)
+        parts.node.on_cast_opened = parts.transport.cast_opened
         parts.driver.attach(parts.node, parts.transport)
         parts.driver.request(Started())
         history.begin()

@@ -101,6 +101,10 @@ class Transport(Protocol):
         """
         ...
 
+    def cast_opened(self, source: Address, nonce: bytes) -> None:
+        """A cast that came from there has opened: a member sealed it. Who is known so has a rate of its own."""
+        ...
+
     @property
     def cast_problem(self) -> str:
         """Why casts do not go out on some interface where they should, with the remedy; "" where nothing is known."""

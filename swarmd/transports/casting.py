@@ -46,11 +46,19 @@ _KIND_MASK = 0x0F
 _INTERFACES_MAX = 8
 _DRAIN_MAX = 64
 """Casts read a wake-up before timers get their turn."""
-_SOURCES_MAX = 256
-"""Sources whose rate is kept; who was silent longest makes room."""
-_SOURCE_PER_S, _NEW_PER_S, _ALL_PER_S = 100, 50, 1_000
-"""Casts that are handed on: of one source, of sources not heard before, of all. A node casts a few a second, where it
-moves at 15 m/s some twenty, and fifty of them share the air of a dense hall."""
+_KNOWN_MAX = 256
+"""Sources that are known by a frame of theirs that has opened."""
+_KNOWN_NS = 30 * 1_000_000_000
+"""A known source keeps its place at least so long after the last such frame, nanoseconds: of three beacons of a member
+that hears all (one in 10 s) one comes through."""
+_OPENED_MAX = 1_024
+"""Opened frames that are remembered: one that is played again from elsewhere makes no source known."""
+_HOST_SLOTS = 64
+"""Hosts that are not known share so many rates, drawn at each start."""
+_SOURCE_PER_S, _HOST_PER_S, _NEW_PER_S, _ALL_PER_S = 100, 10, 50, 1_000
+"""Casts that are handed on: of one known source, of one host that is not known, of all sources that are not known, of
+all known ones. A node casts a few a second, where it moves at 15 m/s some twenty, and fifty of them share the air of a
+dense hall."""
 
 # linux/in.h, linux/in6.h: not in Python's socket module.
 _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29
@@ -109,6 +117,16 @@ def decode_cast(data: bytes) -> CastFrame | None:
     return CastFrame(swarm, origin, port, frame) if is_cast else None
 
 
+class _Source:
+    """Who has sealed casts, as a member does."""
+
+    __slots__ = ("bucket", "opened_ns")
+
+    def __init__(self) -> None:
+        self.bucket = TokenBucket(_SOURCE_PER_S, _SOURCE_PER_S)
+        self.opened_ns = 0
+
+
 class Casting:
     """The sockets of one node, one for each interface. Everything is called on the event loop, nothing raises."""
 
@@ -131,7 +149,12 @@ class Casting:
         self._tag, self._origin = cast_tag(options.swarm), secrets.token_bytes(8)
         self._head = _HEAD.pack(_MAGIC, self._tag, self._origin, reach.port)
         self._sockets: dict[OwnAddress, _GroupSocket] = {}
-        self._sources: dict[Address, TokenBucket] = {}
+        self._known: dict[Address, _Source] = {}
+        """By when a frame of theirs opened last."""
+        self._opened: dict[bytes, None] = {}
+        """The nonces of frames that have opened, oldest first."""
+        self._salt = secrets.token_bytes(16)
+        self._hosts = [TokenBucket(_HOST_PER_S, 2 * _HOST_PER_S) for _ in range(_HOST_SLOTS)]
         self._new = TokenBucket(_NEW_PER_S, 2 * _NEW_PER_S)
         self._all = TokenBucket(_ALL_PER_S, _ALL_PER_S)
         self._closed = False
@@ -179,6 +202,30 @@ class Casting:
                 went = True
                 self._counts["cast_bytes_out"] += len(data)
         self._counts["casts_out"] += went
+
+    def opened(self, sender: Address, nonce: bytes) -> None:
+        """A cast of this source has opened, so that some member sealed it: the source is known from here on.
+
+        Not where that very frame has opened before, since anybody can play it again; nor where all places are held by
+        sources of which one has opened within `_KNOWN_NS`.
+        """
+        if nonce in self._opened:
+            return
+        if len(self._opened) >= _OPENED_MAX:
+            del self._opened[next(iter(self._opened))]
+        self._opened[nonce] = None
+        now_ns = time.monotonic_ns()
+        known = self._known.pop(sender, None)
+        if known is None:
+            if len(self._known) >= _KNOWN_MAX:
+                oldest = next(iter(self._known))
+                if now_ns - self._known[oldest].opened_ns < _KNOWN_NS:
+                    return
+                del self._known[oldest]
+            known = _Source()
+            self._counts["casts_sources_known"] += 1
+        known.opened_ns = now_ns
+        self._known[sender] = known
 
     def close(self) -> None:
         """Leave the groups and release the sockets; may be called twice."""
@@ -241,24 +288,20 @@ class Casting:
         else:
             scope = f"%{source[3]}" if len(source) == 4 and source[3] else ""
             sender = format_address(source[0].partition("%")[0] + scope, cast.port)
-            if not self._may_come(sender, time.monotonic_ns()):
+            if not self._may_come(sender, source[0], time.monotonic_ns()):
                 counts["casts_dropped_over_rate"] += 1
                 return
             counts["casts_in"] += 1
             counts["cast_bytes_in"] += len(cast.frame)
             self._received(sender, cast.frame)
 
-    def _may_come(self, sender: Address, now_ns: int) -> bool:
-        """Whether one more cast of this source is handed on. Anybody can invent sources: new ones have a rate too."""
-        bucket = self._sources.pop(sender, None)
-        if bucket is None:
-            if not self._new.take(now_ns):
-                return False
-            if len(self._sources) >= _SOURCES_MAX:
-                del self._sources[next(iter(self._sources))]
-            bucket = TokenBucket(_SOURCE_PER_S, _SOURCE_PER_S)
-        self._sources[sender] = bucket
-        return bucket.take(now_ns) and self._all.take(now_ns)
+    def _may_come(self, sender: Address, host: str, now_ns: int) -> bool:
+        """Whether one more cast of this source is handed on. Anybody can invent sources: they cost only each other."""
+        known = self._known.get(sender)
+        if known is not None:
+            return known.bucket.take(now_ns) and self._all.take(now_ns)
+        slot = int.from_bytes(blake2b(host.encode(), digest_size=2, key=self._salt).digest()) % _HOST_SLOTS
+        return self._hosts[slot].take(now_ns) and self._new.take(now_ns)
 
 
 class _GroupSocket:

@@ -129,6 +129,11 @@ class CurvePaths:
         else:
             self._casting.send(data)
 
+    def cast_opened(self, source: Address, nonce: bytes) -> None:
+        """Whoever casts from there is known from here on."""
+        if self._casting is not None:
+            self._casting.opened(source, nonce)
+
     @property
     def cast_problem(self) -> str:
         """Why casts do not go out on some interface where they should, with the remedy."""

@@ -173,6 +173,9 @@ class DdsTransport:
         self._counts["casts_out" if written else "casts_refused"] += 1
         self._counts["cast_bytes_out"] += len(data) if written else 0
 
+    def cast_opened(self, source: Address, nonce: bytes) -> None:
+        """Nothing: sources have no rates here."""
+
     @property
     def cast_problem(self) -> str:
         """Nothing: CycloneDDS chooses how a sample travels, and refuses its start where it cannot."""

@@ -23,6 +23,7 @@ table ip quiet {
     }
 }
 """
+COUNTED = ("in", "out", "refused", "sources_known")
 SILENT = 2
 """The number of the device whose system lets no multicast out."""
 
@@ -30,7 +31,7 @@ SILENT = 2
 def casts(line: RadioLine) -> list[dict[str, int]]:
     """What each daemon counts of its casts."""
     own = (daemon.ask("counters")["own"] for daemon in line.daemons)
-    return [{name: counts.get(f"transport_casts_{name}", 0) for name in ("in", "out", "refused")} for counts in own]
+    return [{name: counts.get(f"transport_casts_{name}", 0) for name in COUNTED} for counts in own]
 
 
 @pytest.mark.parametrize(
@@ -68,5 +69,6 @@ def test_a_line_is_one_swarm_with_casts_and_without(
                 assert "transport.casts = off" in said
             else:
                 assert all(count["in"] and count["out"] and not count["refused"] for count in counted)
+                assert all(count["sources_known"] for count in counted)
         finally:
             line.close()

@@ -123,6 +123,9 @@ class SimulatedTransport:
     def send_cast(self, data: bytes) -> None:
         self._ether.network.cast(self, SendCast(data))
 
+    def cast_opened(self, source: Address, nonce: bytes) -> None:
+        pass
+
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         if not _is_address(destination):
             self.host_probed(destination, HostAnswer.SILENT)

@@ -1,6 +1,11 @@
 """What a node takes of the packets that come to its swarm's multicast group, and what it does not."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TypeAlias
 
 import pytest
 from hypothesis import example, given
@@ -11,8 +16,10 @@ from swarmd.transports.casting import MAX_CAST_BYTES, CastFrame, Casting, CastOp
 from swarmd.transports.reach import Reach
 from swarmd_protocols.channel.channel import CAST, CONTACT, DATAGRAM, GROUP
 from swarmd_protocols.ids import Address
+from tests.support.mutants import Mutant, assert_found
 
 FRAME = bytes([0x10 | CAST]) + bytes(60)
+Flood: TypeAlias = Callable[[int], tuple[bytes, str]]
 IPV4 = ("192.0.2.7", 17_946)
 
 
@@ -62,23 +69,181 @@ def test_swarms_have_groups_of_their_own() -> None:
         assert len(groups) == 50
 
 
-def test_who_floods_takes_nobody_elses_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One source has 100 a second; sources that are invented have 50 a second in all, and those known keep theirs."""
-    monkeypatch.setattr(casting.time, "monotonic_ns", lambda: 10**12)
-    ear = Ear()
-    for number in range(20):
-        ear.take(packet(), (f"192.0.2.{number}", 17_946))
-    for _ in range(5_000):
-        ear.take(packet(), ("198.51.100.1", 17_946))
-    for number in range(5_000):
-        ear.take(packet(), (f"203.0.{number >> 8}.{number & 255}", 17_946))
-    before = len(ear.heard)
-    assert before < 20 + 2 * 100 + 3 * 100
-    for number in range(20):
-        ear.take(packet(), (f"192.0.2.{number}", 17_946))
-    assert len(ear.heard) == before + 20
-    assert ear.counts["casts_dropped_over_rate"] > 9_000
-    assert len(ear.casting._sources) <= casting._SOURCES_MAX
+class Air:
+    """A node, its ten neighbours that cast once a second each, and an outsider's packets between, over made-up time."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, neighbours: int = 10) -> None:
+        self.now_ns = 10**12
+        patch.setattr(casting.time, "monotonic_ns", lambda: self.now_ns)
+        self.ear = Ear()
+        self.ear.casting._salt = bytes(16)
+        self.rng = Random(1)
+        self.neighbours = [f"192.0.2.{number + 1}" for number in range(neighbours)]
+        self.sealed = 0
+
+    def cast(self, host: str) -> bool:
+        """A member there casts; whether it was handed on."""
+        self.sealed += 1
+        nonce = self.sealed.to_bytes(24, "big")
+        before = len(self.ear.heard)
+        self.ear.take(packet(frame=FRAME[:1] + bytes(4) + nonce + bytes(32)), (host, 17_946))
+        for source, frame in self.ear.heard[before:]:
+            self.ear.casting.opened(source, frame[5:29])  # As the node tells.
+        return len(self.ear.heard) > before
+
+    def run(self, seconds: int, flood: Callable[[int], tuple[bytes, str]], *, per_s: int = 500) -> int:
+        """Casts of neighbours that were not handed on."""
+        missed, number = 0, 0
+        for _ in range(seconds):
+            due = sorted((self.rng.random(), host) for host in self.neighbours)
+            second_ns = self.now_ns
+            for at in range(per_s):
+                while due and due[0][0] <= at / per_s:
+                    at_s, neighbour = due.pop(0)
+                    self.now_ns = second_ns + int(at_s * 1e9)
+                    missed += not self.cast(neighbour)
+                self.now_ns = second_ns + at * 1_000_000_000 // per_s
+                junk, host = flood(number)
+                number += 1
+                self.ear.take(junk, (host, 17_946))
+            self.now_ns = second_ns + 1_000_000_000
+        return missed
+
+
+def ports(number: int) -> tuple[bytes, str]:
+    """One host that says of each packet that its sender listens on another port."""
+    return packet(port=1 + number % 65_000), "198.51.100.1"
+
+
+def hosts(number: int) -> tuple[bytes, str]:
+    """Each packet from a host of its own."""
+    return packet(), f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+@pytest.mark.parametrize("flood", [ports, hosts])
+def test_invented_sources_cost_only_each_other(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 packets a second by somebody without a key: every cast of every known neighbour is handed on."""
+    air = Air(monkeypatch)
+    assert all(map(air.cast, air.neighbours))
+    assert air.run(60, flood) == 0
+    handed_on = len(air.ear.heard) - air.sealed
+    assert handed_on <= 2 * casting._NEW_PER_S + 60 * casting._NEW_PER_S
+    assert len(air.ear.casting._known) == 10
+
+
+def test_a_newcomer_is_known_by_its_first_cast_while_one_host_floods(monkeypatch: pytest.MonkeyPatch) -> None:
+    air = Air(monkeypatch)
+    air.run(5, ports)
+    assert all(air.cast(f"192.0.2.{number}") for number in range(100, 120))
+
+
+def test_a_newcomer_is_known_in_a_minute_while_all_hosts_are_invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of ten packets passes; it casts once a second, and from its first that passes on each does."""
+    air = Air(monkeypatch)
+    air.run(60, hosts)
+    assert len(air.ear.casting._known) == 10
+    assert air.run(10, hosts) == 0
+
+
+def test_a_frame_that_is_played_again_makes_no_source_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    air = Air(monkeypatch)
+    assert air.cast(air.neighbours[0])
+    for number in range(300):
+        air.ear.casting.opened(f"10.0.0.{number}:7946", (1).to_bytes(24, "big"))
+    assert list(air.ear.casting._known) == ["192.0.2.1:7946"]
+
+
+def test_a_known_source_keeps_its_place_until_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who has recorded many frames plays each from another source: those that are known stay known."""
+    air = Air(monkeypatch, neighbours=1)
+    assert air.cast("192.0.2.1")
+    for second in range(60):
+        air.now_ns += 1_000_000_000
+        for number in range(20):
+            air.ear.casting.opened(f"10.0.{second}.{number}:7946", b"%012d%012d" % (second, number))
+        if second % 20 == 0:
+            air.cast("192.0.2.1")
+        assert "192.0.2.1:7946" in air.ear.casting._known
+        assert len(air.ear.casting._known) <= 256
+    air.now_ns += casting._KNOWN_NS
+    air.ear.casting.opened("192.0.2.2:7946", b"a newcomer's first frame")
+    assert "192.0.2.2:7946" in air.ear.casting._known
+    assert len(air.ear.casting._known) == 256
+    assert len(air.ear.casting._opened) <= casting._OPENED_MAX
+
+
+def test_a_known_source_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    air = Air(monkeypatch)
+    assert sum(air.cast("192.0.2.1") for _ in range(5_000)) <= 100 + 1
+    assert air.ear.counts["casts_dropped_over_rate"] >= 4_899
+
+
+def _known_ones_are_new_each_time(patch: pytest.MonkeyPatch) -> None:
+    original = Casting._may_come
+
+    def may_come(self: Casting, sender: Address, host: str, now_ns: int) -> bool:
+        return original(self, sender, host, now_ns) and self._new.take(now_ns)
+
+    patch.setattr(Casting, "_may_come", may_come)
+
+
+def _whoever_casts_is_known(patch: pytest.MonkeyPatch) -> None:
+    original, number = Casting._may_come, count()
+
+    def may_come(self: Casting, sender: Address, host: str, now_ns: int) -> bool:
+        self.opened(sender, b"%024d" % next(number))
+        return original(self, sender, host, now_ns)
+
+    patch.setattr(Casting, "_may_come", may_come)
+
+
+def _one_host_has_the_rate_of_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(casting, "_HOST_PER_S", 10_000)
+
+
+def _nobody_new_is_handed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(casting, "_HOST_PER_S", 0.01)
+
+
+def _frames_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    original = Casting.opened
+
+    def opened(self: Casting, sender: Address, nonce: bytes) -> None:
+        self._opened.clear()
+        original(self, sender, nonce)
+
+    patch.setattr(Casting, "opened", opened)
+
+
+def _the_oldest_makes_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(casting, "_KNOWN_NS", 0)
+
+
+def _a_place_is_kept_for_good(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(casting, "_KNOWN_MAX", 10_000)
+
+
+def _who_is_known_may_flood(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(casting, "_SOURCE_PER_S", 900)
+
+
+@pytest.mark.parametrize(
+    ("law", "mutant"),
+    [
+        (partial(test_invented_sources_cost_only_each_other, hosts), _known_ones_are_new_each_time),
+        (partial(test_invented_sources_cost_only_each_other, hosts), _whoever_casts_is_known),
+        (test_a_newcomer_is_known_by_its_first_cast_while_one_host_floods, _one_host_has_the_rate_of_all),
+        (test_a_newcomer_is_known_in_a_minute_while_all_hosts_are_invented, _nobody_new_is_handed_on),
+        (test_a_frame_that_is_played_again_makes_no_source_known, _frames_are_not_remembered),
+        (test_a_known_source_keeps_its_place_until_it_is_silent, _the_oldest_makes_room),
+        (test_a_known_source_keeps_its_place_until_it_is_silent, _a_place_is_kept_for_good),
+        (test_a_known_source_has_a_rate, _who_is_known_may_flood),
+    ],
+)
+def test_a_law_finds_its_mutant(
+    law: Callable[[pytest.MonkeyPatch], None], mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, lambda: law(monkeypatch), monkeypatch)
 
 
 @given(st.binary(max_size=MAX_CAST_BYTES + 50))

@@ -219,8 +219,13 @@ def test_a_cast_reaches_the_sub_protocols_that_hear_casts_and_nothing_else():
     for node in nodes:
         node.handle(Started(), 0)
     (sent,) = [e for e in nodes[0].handle(Command("words", Cast(b"piece")), 1) if isinstance(e, SendCast)]
+    opened = []
+    nodes[1].on_cast_opened = lambda source, nonce: opened.append((source, nonce))
+    nodes[1].handle(DatagramReceived("10.0.0.9:1", sent.data[:-1] + bytes([sent.data[-1] ^ 1])), 2)
+    assert not opened, "somebody without the key"
     nodes[1].handle(DatagramReceived("10.0.0.0:1", sent.data), 2)
     assert heard == [b"piece"]
+    assert opened == [("10.0.0.0:1", sent.data[5:29])]
     nodes[1].handle(StreamReceived("10.0.0.0:1", sent.data), 3)
     assert heard == [b"piece"], "a cast is a datagram"
     large = nodes[0].handle(Command("words", Cast(bytes(1_200))), 4)
