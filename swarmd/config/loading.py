@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from swarmd.config.bridges import plugins_problem, reply_prefix_problem
+from swarmd.config.casts import casts_problem
 from swarmd.config.privacy import mask_problem
 from swarmd.config.sections import LOOK, Config, OperatorsSection, sections
 from swarmd.config.whom import impossible
@@ -379,6 +380,8 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
     problems += _door(config.operators, origins)
     if len(config.node.name.encode()) > 64:
         problems.append(f"{origins['node', 'name']}: node.name is longer than 64 bytes")
+    if problem := casts_problem(config.transport.casts):
+        problems.append(f"{origins['transport', 'casts']}: transport.casts is {problem}")
     if problem := reply_prefix_problem(config.mqtt):
         problems.append(f"{origins['mqtt', 'reply_prefix']}: {problem}")
     if problem := plugins_problem(config.plugins):

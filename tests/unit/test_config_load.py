@@ -101,6 +101,36 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, content: bytes, message: 
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "''; write off, auto, or one interface, such as wlan0"),
+        ("no", "'no'; write off"),
+        ("False", "'False'; write off"),
+        ("OFF", "'OFF'; write off"),
+        ("on", "'on'; write auto"),
+        ("wlan0 wlan1", "'wlan0 wlan1', no name of an interface; write off, auto"),
+        ("wlan0/1", "no name of an interface"),
+        ("a" * 16, "no name of an interface"),
+        (" ", "no name of an interface"),
+    ],
+)
+def test_casts_that_are_neither_a_choice_nor_an_interface_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    main = write(tmp_path / "x.toml", f'[transport]\ncasts = "{text}"\n')
+    with pytest.raises(ConfigError) as caught:
+        load(main)
+    assert str(caught.value).startswith(f"{main}:2: transport.casts is ")
+    assert said in str(caught.value)
+    with pytest.raises(ConfigError, match=r"^environment SWARMD_TRANSPORT__CASTS: transport\.casts is "):
+        load(None, {"SWARMD_TRANSPORT__CASTS": text})
+
+
+@pytest.mark.parametrize("text", ["auto", "off", "wlan0", "wlp2s0f1.100", "a" * 15])
+def test_casts_are_a_choice_or_an_interface(tmp_path: Path, text: str) -> None:
+    main = write(tmp_path / "x.toml", f'[transport]\ncasts = "{text}"\n')
+    assert load(main).config.transport.casts == text
+
+
 def test_a_missing_file_is_an_error_only_when_it_was_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path / "none.toml")
