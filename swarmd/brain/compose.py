@@ -302,7 +302,7 @@ def make_offload(
         return None
     from swarmd.brain.lending_rules import whom
     from swarmd.brain.spending import cost_rule, micro_s
-    from swarmd.worker.lent import is_answer
+    from swarmd.worker.lent import is_answer, is_worthless
     from swarmd_protocols.offload.lending import LendingConfig
     from swarmd_protocols.offload.offload import Offload, OffloadConfig
     from swarmd_protocols.offload.tickets import GrantsConfig
@@ -333,6 +333,7 @@ def make_offload(
         replica.clock.physical_ms,
         is_answer,
         trust.certified,
+        is_worthless,
     )
 
 

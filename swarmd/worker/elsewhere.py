@@ -12,9 +12,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from swarmd.worker.batcher import NORMAL, Batcher
-from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Body, Borrowing, cause_of, judge_copies, number_of
+from swarmd.worker.borrowing import (
+    KEEP_HEADER,
+    KEEP_MAX_S,
+    Body,
+    Borrowing,
+    NobodyError,
+    cause_of,
+    judge_copies,
+    number_of,
+)
 from swarmd.worker.checks import SpotChecks, agrees
-from swarmd.worker.forms import Dressed, Forms, took_ns, wish_of
+from swarmd.worker.forms import Dressed, Forms, UnreadError, is_about_form, took_ns, wish_of
 from swarmd.worker.http_server import Call
 from swarmd.worker.keeps import Far as Far
 from swarmd.worker.keeps import Keeps
@@ -112,6 +121,8 @@ class Errand:
     """Lenders that work on it from the start."""
     form: str = ""
     """Which forms its picture may have: one of `forms.WISHES`."""
+    but: tuple[str, ...] = ()
+    """Nodes that are not to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +224,8 @@ class Elsewhere:
             forms: Chooses the forms of pictures; None: none has other pixels than the program's.
         """
         self._forms = forms or Forms()
+        self.lenders: dict[str, dict[str, int]] = {}
+        """`Lenders.bundles`, as the brain has said them last."""
         self.leave = leave
         """What may leave at most."""
         self._fetcher = fetcher
@@ -255,19 +268,30 @@ class Elsewhere:
         if question.what == METADATA or question.lane != DETECT:
             return await self._ask_dressed(question, Dressed(question.body, question.json_bytes), own, is_sound)
         began_ns = time.monotonic_ns()
+        unread = self._forms.unread.nodes(began_ns)
+        readers = {question.only} if question.only else self._lenders_of(question.digest)
+        form = RAW if readers and readers <= unread else question.form
         dressed = await self._forms.dress(
-            question.body, question.json_bytes, question.left_ms, question.form, question.keep_ms > 0
+            question.body, question.json_bytes, question.left_ms, form, question.keep_ms > 0
         )
+        sent = question
+        if dressed.form not in ("", RAW) and unread:  # Who reads forms is asked, and where nobody answers, all are.
+            sent = replace(question, but=tuple(sorted(unread)), is_patient=False)
         try:
-            return await self._ask_dressed(question, dressed, own, is_sound)
-        except OipError as error:
+            return await self._ask_dressed(sent, dressed, own, is_sound)
+        except (UnreadError, NobodyError) as error:
             left_ms = question.left_ms - (time.monotonic_ns() - began_ns) // 1_000_000
-            if error.status != 400 or dressed.form in ("", RAW) or left_ms < 1:
+            if left_ms < 1 or (isinstance(error, NobodyError) and not sent.but):
                 raise
-        # An older version, or one that reads no more of this device's forms: as it is, once.
-        self._forms.counters["forms_refused"] += 1
+            # An older version, or one that reads no more of this device's forms: as it is, once.
+            self._forms.counters["forms_refused"] += isinstance(error, UnreadError)
         plain = Dressed(question.body, question.json_bytes, RAW)
         return await self._ask_dressed(replace(question, left_ms=left_ms), plain, own, is_sound)
+
+    def _lenders_of(self, digest: str) -> set[str]:
+        """Who lends a bundle, and for "" any; none where that is not known."""
+        bundles = self.lenders.values() if not digest else [self.lenders.get(digest, {})]
+        return {node for units in bundles for node in units}
 
     async def _ask_dressed(
         self, question: Errand, dressed: Dressed, own: Own | None, is_sound: Callable[[Found], bool | None]
@@ -343,7 +367,7 @@ class Elsewhere:
     ) -> Found:
         asked_ns, left_ms = time.monotonic_ns(), question.left_ms
         until_ns = asked_ns + left_ms * 1_000_000
-        but: list[str] = []
+        but = list(question.but)
         doubtful: list[int] = []
         for _ in range(_TRIES):
             if left_ms < 1:
@@ -365,7 +389,8 @@ class Elsewhere:
                 self._keeps.end(standing, time.monotonic_ns())
             back_ns = time.monotonic_ns()
             found = await self._open(question, borrowed, place, asked_ns, until_ns)
-            is_complaint = found is not None and complaint_of(found.body, found.json_bytes) is not None
+            complaint = complaint_of(found.body, found.json_bytes) if found is not None else None
+            is_complaint = complaint is not None
             verdict = is_complaint or is_sound(found) if found is not None and found.lender else True
             if verdict is None:
                 # Another lender shows, from the same input, whether it was this one's fault or lies in what it got.
@@ -382,6 +407,10 @@ class Elsewhere:
             if doubtful and not is_complaint and (found.lender or is_sound(found)):
                 for number in doubtful:
                     self.judge(number, False)
+            if found.lender and is_about_form(complaint, dressed.form):
+                # It may be no fault: what it says of the picture as it is is judged, if it complains of that too.
+                self._forms.unread.note(borrowed.node, back_ns)
+                raise UnreadError(str(complaint))
             # What another able bundle has seen says nothing about who ran it.
             if borrowed.is_check_wanted and own is not None and found.digest == own.resident.digest:
                 self._begin_check(borrowed.number, own, found, dressed)
@@ -389,8 +418,8 @@ class Elsewhere:
                 found = replace(found, form=dressed.form)
                 net_ns = back_ns - now_ns - took_ns(found.body, found.json_bytes)
                 self._forms.link.note(len(dressed.body), net_ns, borrowed.way_ns)
-            if error := complaint_of(found.body, found.json_bytes):
-                raise error
+            if complaint is not None:
+                raise complaint
             return found
         raise OipError(503, "the lenders' answers were not what they said")
 
@@ -419,6 +448,8 @@ class Elsewhere:
         body = await self._shelf.take(place, left.size_bytes, left.sha256)
         if body is None or not is_body(bytes.fromhex(digest), body, left.json_bytes):
             return None
+        if complaint_of(body, left.json_bytes) is not None:
+            return None  # A complaint travels through the brains, which pay nothing for it.
         return Found(body, left.json_bytes, borrowed.lender, digest, number=borrowed.number)
 
     def _begin_check(self, number: int, own: Own, found: Found, dressed: Dressed) -> None:

@@ -32,6 +32,10 @@ FORM_HEADER = "swarmd-form"
 """In lower case; of a request: `raw` or `lossless`; of an answer: the form in which its lender got the picture."""
 LOSSLESS = "lossless"
 WISHES = ("", RAW, LOSSLESS)
+UNREAD_NS = 300_000_000_000
+"""For which a lender is sent no forms that has complained about one: while a release rolls."""
+LENDERS_MAX = 64
+"""Of them that are remembered; the one that complained longest ago goes."""
 _LEAST_BYTES = 4 << 10
 """A smaller picture goes as it is: it is one or two datagrams in any form."""
 _HEAD_MAX_BYTES = 64 << 10
@@ -77,6 +81,48 @@ class Link:
         return median(self._samples) if self._samples else None
 
 
+class Unread:
+    """Lenders that read no forms, by their own word: older versions, or whom this device has sent what was none."""
+
+    def __init__(self) -> None:
+        """Nobody."""
+        self._until_ns: dict[str, int] = {}
+
+    def note(self, node: str, now_ns: int) -> None:
+        """A lender has complained about a form."""
+        self._until_ns.pop(node, None)
+        self._until_ns[node] = now_ns + UNREAD_NS
+        while len(self._until_ns) > LENDERS_MAX:
+            del self._until_ns[next(iter(self._until_ns))]
+
+    def nodes(self, now_ns: int) -> frozenset[str]:
+        """Who has of late."""
+        return frozenset(node for node, until_ns in self._until_ns.items() if now_ns < until_ns)
+
+
+class UnreadError(OipError):
+    """A lender has complained about the form of a picture, and nothing else."""
+
+    def __init__(self, text: str) -> None:
+        """Status 400."""
+        super().__init__(400, text)
+
+
+def is_about_form(complaint: OipError | None, form: str) -> bool:
+    """Whether what a lender says of a picture that was sent in this form names the form, or that it is coded at all.
+
+    >>> is_about_form(OipError(400, "input image as jpeg: cut short"), "jpeg"), is_about_form(None, "jpeg")
+    (True, False)
+    >>> is_about_form(OipError(400, "input image is coded in no way that is known here; br is"), "diff-br")
+    True
+    >>> is_about_form(OipError(400, "3 bytes are left over"), "jpeg"), is_about_form(OipError(400, "raw"), "raw")
+    (False, False)
+    """
+    if complaint is None or complaint.status != 400 or form in ("", RAW):
+        return False
+    return form in str(complaint) or "coded" in str(complaint)
+
+
 @dataclass(frozen=True, slots=True)
 class Dressed:
     """A request's body as it leaves."""
@@ -113,6 +159,7 @@ class Forms:
     quality: int = 0
     """Of JPEGs, 1 to 100; 0: pictures leave with their own pixels alone."""
     link: Link = field(default_factory=Link)
+    unread: Unread = field(default_factory=Unread)
     counters: Counter[str] = field(default_factory=Counter)
     """forms_raw, forms_diff_br, forms_jpeg: pictures by how they left; forms_spared_bytes: what was not sent for it;
     forms_refused: sent again as they were, since a lender would not read them."""

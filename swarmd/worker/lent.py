@@ -255,6 +255,8 @@ class _Complaint(msgspec.Struct):
 _COMPLAINTS = msgspec.json.Decoder(_Complaint)
 PASSED_ON = (400, 404, 413)
 """Complaints about the request itself: no other lender would answer it either."""
+_AFTERWARDS = 413
+"""Of these, what may be found out by running the model alone: a borrower chooses which outputs."""
 _COMPLAINT_MAX_CHARS = 500
 
 
@@ -273,6 +275,14 @@ def complaint_of(body: bytes, json_bytes: int | None) -> OipError | None:
     if not said.error or said.status not in PASSED_ON:
         return None
     return OipError(said.status, said.error[:_COMPLAINT_MAX_CHARS])
+
+
+def is_worthless(data: bytes) -> bool:
+    """Whether an answer that `is_answer` only says what is wrong with its request: nothing ran for it."""
+    if left_answer(data) is not None or kept_answer(data) is not None:
+        return False
+    complaint = complaint_of(*open_answer(data))
+    return complaint is not None and complaint.status != _AFTERWARDS
 
 
 class _Output(msgspec.Struct):

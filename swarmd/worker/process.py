@@ -209,6 +209,8 @@ class WorkerProcess:
                 case Lenders():
                     if self._api.fleet is not None:
                         self._api.fleet.on_lenders(word)
+                    if self._api.elsewhere is not None:
+                        self._api.elsewhere.lenders = word.bundles
                 case Look():
                     task = asyncio.create_task(self._look(word))
                     self._loading.add(task)

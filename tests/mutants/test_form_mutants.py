@@ -1,17 +1,19 @@
 """A mutant for each rule of pictures' forms: break the rule, and the test that stands for it must fail."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from swarmd.worker import forms, pictures
+from swarmd.worker import elsewhere, forms, pictures
 from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.elsewhere import Elsewhere
 from swarmd.worker.forms import Forms, Link
 from swarmd.worker.hush import Hush
 from swarmd_models.backends.base import Array
+from tests.support import lending_pair
 from tests.support.mutants import assert_found
 from tests.unit import test_jpeg_scans as scans
 from tests.unit import test_picture_forms as laws
@@ -73,6 +75,31 @@ def _each_marker_copies_the_rest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pictures, "_judge_scan", judge)
 
 
+def _a_complaint_about_a_form_is_like_any(patch: pytest.MonkeyPatch) -> None:
+    """It is held against the own model, which has nothing to complain of."""
+    patch.setattr(elsewhere, "is_about_form", lambda complaint, form: False)
+
+
+def _any_complaint_is_about_the_form(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(elsewhere, "is_about_form", lambda complaint, form: complaint is not None)
+
+
+def _nobody_is_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(forms.Unread, "note", lambda self, node, now_ns: None)
+
+
+def _who_complained_is_asked_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        elsewhere,
+        "replace",
+        lambda one, **about: replace(one, **{**about, "but": ()}) if "but" in about else replace(one, **about),
+    )
+
+
+def _complaints_are_paid(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lending_pair, "is_worthless", lambda data: False)
+
+
 def _nobody_is_hushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hush, "note", lambda self, borrower, now_ns: None)
 
@@ -112,6 +139,11 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_headers_are_not_read, a_jpeg_of_other_sides_is_refused),
     (_restarts_are_free, restarts_are_counted),
     (_each_marker_copies_the_rest, scans.test_a_scan_is_looked_through_once_however_many_markers_it_has),
+    (_a_complaint_about_a_form_is_like_any, lending.an_older_lender_is_right_and_pictures_travel_to_it_once),
+    (_any_complaint_is_about_the_form, lending.a_complaint_about_something_else_is_the_programs_and_judged),
+    (_nobody_is_remembered, lending.an_older_lender_is_right_and_pictures_travel_to_it_once),
+    (_who_complained_is_asked_first, lending.a_form_goes_to_who_reads_it_and_where_nobody_answers_the_picture_to_all),
+    (_complaints_are_paid, lending.a_complaint_costs_nothing),
     (_nobody_is_hushed, laws.one_borrowers_bad_forms_silence_no_worker),
     (_all_are_hushed, laws.test_who_sends_what_cannot_be_read_is_not_read_for_a_while_and_nobody_else),
     (_columns_for_rows, laws.test_what_is_lossless_has_the_same_pixels),

@@ -13,18 +13,20 @@ from swarmd.worker import words
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.lane import Fetcher, Shelf
-from swarmd.worker.lent import is_answer
+from swarmd.worker.lent import is_answer, is_worthless
 from swarmd.worker.process import WorkerProcess
 from swarmd_models.backends.base import Array
 from swarmd_models.service import Tensors
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import LendingConfig
+from swarmd_protocols.offload.purse import CostRule
 from swarmd_protocols.offload.tickets import GrantsConfig
 from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
 from tests.unit.test_inference_api_laws import Held, World
 
 LARGEST_BYTES = 16 << 20
+PAYS = CostRule(price_max_micro=10**9, hour_max_micro=10**12)
 
 
 class Free(Held):
@@ -87,17 +89,20 @@ class Pair:
     """Node 0 borrows, node 1 lends."""
 
     def __init__(
-        self, own: Held | None, lent: Held, own_unit_ns: int = 10_000 * MS, has_lane: bool = False, **config: int
-    ) -> None:
+        self, own: Held | None, lent: Held, own_unit_ns: int = 10_000 * MS, has_lane: bool = False,
+        price_micro_s: int = 0, **config: int,
+    ) -> None:  # fmt: skip
         lending = LendingConfig(
-            input_bytes_max=LARGEST_BYTES, grants=GrantsConfig(tickets_max=4, request_bytes_max=LARGEST_BYTES)
+            input_bytes_max=LARGEST_BYTES,
+            grants=GrantsConfig(tickets_max=4, request_bytes_max=LARGEST_BYTES),
+            price_micro_s=price_micro_s,
         )
         self.has_lane = has_lane
         self.members: list[Any] = [
             SimpleNamespace(node=one, address="127.0.0.1:7946", heard_at="127.0.0.1:7946", quality="good")
             for one in NODES[:2]
         ]
-        self.swarm = Swarm(2, judge=is_answer, lending=lending)
+        self.swarm = Swarm(2, judge=is_answer, lending=lending, is_worthless=is_worthless, cost=PAYS)
         self.swarm.keeps = set(self.swarm.nodes)
         self.now()
         self.borrower = Device(self, NODES[0], own, **config)

@@ -16,7 +16,7 @@ import numpy as np
 from swarmd.worker import words
 from swarmd.worker.answers import LENDER_HEADER
 from swarmd.worker.http_server import Call
-from swarmd.worker.lent import is_answer
+from swarmd.worker.lent import is_answer, is_worthless
 from swarmd.worker.oip import JSON_LENGTH, OipError, read_answer, write_question
 from swarmd.worker.splitting import Splitting, read_splits
 from swarmd_models.backends.base import Array
@@ -114,7 +114,7 @@ class Trio:
             for one in nodes
         ]
         self.held = {node: HEAD if at == 1 else TAIL for at, node in enumerate(nodes) if at}
-        self.swarm = Swarm(len(nodes), judge=is_answer, lending=lending)
+        self.swarm = Swarm(len(nodes), judge=is_answer, lending=lending, is_worthless=is_worthless)
         self.swarm.keeps = set(self.swarm.nodes)
         self.now()
         self.parts = {node: Part(digest) for node, digest in self.held.items()}

@@ -14,6 +14,7 @@ from swarmd_protocols.offload.dispatcher import DispatcherConfig
 from swarmd_protocols.offload.lending import NAME, LendingConfig
 from swarmd_protocols.offload.offload import Offload, OffloadConfig
 from swarmd_protocols.offload.placement import ability_number
+from swarmd_protocols.offload.purse import FREE, CostRule
 from swarmd_protocols.offload.tickets import Ticket, seal_ticket
 from swarmd_protocols.offload.whom import EVERYBODY, Whom
 from swarmd_protocols.subprotocol import Peer, Send, SubEffect
@@ -51,6 +52,8 @@ class Swarm:
         lending: LendingConfig | None = None,
         lend_to: Whom = EVERYBODY,
         borrow_from: Whom = EVERYBODY,
+        is_worthless: Callable[[bytes], bool] = lambda data: False,
+        cost: CostRule = FREE,
     ) -> None:
         self.signed = {node: Signed(node.hex()) for node in NODES[:count]}
         """What the fleet says of each; `on_trust` of a node has it look again."""
@@ -74,12 +77,14 @@ class Swarm:
                     lending=lending or LendingConfig(),
                     lend_to=lend_to,
                     borrow_from=borrow_from,
+                    cost=cost,
                 ),
                 5,
                 random.Random(index),
                 lambda now_ns: now_ns // MS,
                 judge,
                 self.signed.get,
+                is_worthless,
             )
             for index, node in enumerate(NODES[:count])
         }

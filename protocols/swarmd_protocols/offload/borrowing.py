@@ -86,8 +86,10 @@ class Borrower:
         ledger: Ledger,
         is_well_formed: Callable[[bytes, bytes], bool],
         rule: CostRule = FREE,
+        is_worthless: Callable[[bytes], bool] = lambda data: False,
     ) -> None:
         """Know no lender; the arguments are those of `Offload`, and `rule` says what may be spent."""
+        self._is_worthless = is_worthless
         self._purse = Purse(rule)
         self._ledger = ledger
         self._node = node
@@ -440,13 +442,14 @@ class Borrower:
         data = None if attempt is None else one.answers[attempt]
         lender = None if attempt is None else one.lenders.get(attempt)
         digest = one.ask.digest if attempt is None else one.digests[attempt]
+        is_worthless = data is not None and lender is not None and self._is_worthless(data)
         if data is not None and lender is not None:
-            price = one.prices.pop(attempt or 0, 0)
+            price = 0 if is_worthless else one.prices.pop(attempt or 0, 0)
             self._purse.spend(price)
             took_ns = now_ns - one.sent_ns.get(attempt or 0, now_ns)
             self._ledger.note("borrowed", lender, digest, size_of(one.ask), data, price, took_ns)
         self._purse.give_back(sum(one.prices.values()))  # Of who said nothing, or came second.
-        if data is not None and may_be_kept(one.ask):
+        if data is not None and may_be_kept(one.ask) and not is_worthless:
             self._kept.put(key_of(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         proof = b"" if attempt is None else one.proofs.get(attempt, b"")
         wire = 0 if attempt is None or lender is None else wire_number(number, attempt)

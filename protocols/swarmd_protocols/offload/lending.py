@@ -105,8 +105,10 @@ class Lender:
         numbers: Iterator[int],
         physical_ms: Callable[[int], int],
         ledger: Ledger,
+        is_worthless: Callable[[bytes], bool] = lambda data: False,
     ) -> None:
         """Have nothing to lend yet; the arguments are those of `Offload`, and `numbers` gives each job its own."""
+        self._is_worthless = is_worthless
         self._ledger = ledger
         self._node = node
         self._seed = seed
@@ -239,7 +241,7 @@ class Lender:
             self._ledger.note(f"refused_{reason}", bound.borrower, bound.digest, one.size_bytes)
             return [CancelTimer(_due(job)), _say(bound.borrower, Refusal(bound.id, REASONS.index(reason)))]
         self.counts["answered"] += 1
-        price = price_micro(self._config.price_micro_s, one.time_ns)
+        price = 0 if self._is_worthless(data) else price_micro(self._config.price_micro_s, one.time_ns)
         self.counts["price_micro"] += price
         took_ns = now_ns - one.taken_ns
         self._ledger.note("lent", bound.borrower, bound.digest, one.size_bytes, data, price, took_ns)

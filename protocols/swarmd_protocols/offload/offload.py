@@ -81,6 +81,7 @@ class Offload:
         physical_ms: Callable[[int], int],
         is_well_formed: Callable[[bytes, bytes], bool],
         certified: Callable[[NodeId], Certified | None] = lambda node: None,
+        is_worthless: Callable[[bytes], bool] = lambda data: False,
     ) -> None:
         """Know nobody yet.
 
@@ -96,6 +97,8 @@ class Offload:
                 and it never raises.
             certified: What the fleet has signed of a member, this one included, as it holds now; None: nothing, and
                 no rule lets such a one in.
+            is_worthless: Whether a well-formed answer only says what is wrong with its request, for which nothing ran:
+                it costs nothing, and is not kept.
         """
         numbers = count(1)
         self.node = node
@@ -104,9 +107,18 @@ class Offload:
         self._crypto = crypto
         self.ledger = Ledger()
         """Of both sides; the driver takes its lines."""
-        self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms, self.ledger)
+        self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms, self.ledger, is_worthless)
         self._borrower = Borrower(
-            node, crypto, config.dispatcher, rng, numbers, physical_ms, self.ledger, is_well_formed, config.cost
+            node,
+            crypto,
+            config.dispatcher,
+            rng,
+            numbers,
+            physical_ms,
+            self.ledger,
+            is_well_formed,
+            config.cost,
+            is_worthless,
         )
         self._borrowers: dict[NodeId, bytes] = {}
         """Who can be reached and may borrow, with their keys."""
