@@ -223,6 +223,8 @@ class Forms:
             return None
         began_ns = time.thread_time_ns()
         data = differences(image) if form == DIFF else as_jpeg(image, self.quality)
+        if data is None and form == JPEG:
+            return None  # It says nothing about others.
         took = (time.thread_time_ns() - began_ns) / image.nbytes
         share = 1.0 if data is None else len(data) / image.nbytes
         self._shares[form] += _MEMORY * (share - self._shares[form])

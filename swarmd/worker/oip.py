@@ -137,18 +137,15 @@ def read_question(
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
     if max(len(request.inputs), len(request.outputs)) > MAX_TENSORS or len(request.id) > MAX_ID_CHARS:
         raise OipError(400, f"at most {MAX_TENSORS} tensors and an id of {MAX_ID_CHARS} characters")
-    arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs, not_decoded)
     all_binary = request.parameters.get("binary_data_output") is True
     all_coded = all_binary and request.parameters.get("coding_output") == CODING
     wanted = tuple(_wanted(one, all_binary, outputs) for one in request.outputs)
-    return Question(
-        request.id,
-        arrays,
-        wanted or tuple(Wanted(port.name, all_binary, all_coded) for port in outputs),
-        _whole(request.parameters, "priority", 3),
-        _whole(request.parameters, "timeout", 1 << 40),
-        _whole(request.parameters, "copies", COPIES_MAX) or 1,
-    )
+    priority, timeout_us = _whole(request.parameters, "priority", 3), _whole(request.parameters, "timeout", 1 << 40)
+    copies = _whole(request.parameters, "copies", COPIES_MAX) or 1
+    # The last thing that may be wrong: unpacking costs time.
+    arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs, not_decoded)
+    wanted = wanted or tuple(Wanted(port.name, all_binary, all_coded) for port in outputs)
+    return Question(request.id, arrays, wanted, priority, timeout_us, copies)
 
 
 def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int, int, int]:
@@ -190,11 +187,13 @@ def _decoded(text: memoryview) -> _Request:
 def _read_inputs(
     tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[Port], not_decoded: str
 ) -> Mapping[str, Array]:
+    """The inputs by name; nothing is unpacked before all else is right with every one of them."""
     known = {port.name: port for port in ports}
     arrays: dict[str, Array] = {}
+    coded: dict[str, tuple[_Tensor, np.dtype[Any], memoryview]] = {}
     for tensor in tensors:
         port = known.get(tensor.name)
-        if port is None or tensor.name in arrays:
+        if port is None or tensor.name in arrays or tensor.name in coded:
             raise OipError(400, f"input {tensor.name[:80]!r} is not wanted (or twice); wanted: {', '.join(known)}")
         dtype = _judged(tensor, port)
         size = tensor.parameters.get("binary_data_size")
@@ -203,9 +202,8 @@ def _read_inputs(
             continue
         wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
         if tensor.parameters.get("coding") is not None:
-            if not_decoded:
-                raise FormError(f"input {tensor.name}: {not_decoded}")
-            arrays[tensor.name] = _coded(tensor, dtype, wanted_bytes, size, tail)
+            _judge_coded(tensor, size, len(tail), not_decoded)
+            coded[tensor.name] = tensor, dtype, tail[:size]
             tail = tail[size:]
             continue
         if isinstance(size, bool) or size != wanted_bytes or wanted_bytes > len(tail):
@@ -219,20 +217,27 @@ def _read_inputs(
     if len(tail):
         raise OipError(400, f"{len(tail)} bytes are left over behind the last tensor")
     for name in known:
-        if name not in arrays:
+        if name not in arrays and name not in coded:
             raise OipError(400, f"input {name} is missing")
-    return arrays
+    return arrays | {name: _decoded_input(*one) for name, one in coded.items()}
 
 
-def _coded(tensor: _Tensor, dtype: "np.dtype[Any]", wanted_bytes: int, size: Any, tail: memoryview) -> Array:
-    """A packed input, or a picture in one of its forms; its size is judged before and while it is unpacked."""
-    if type(size) is not int or not 0 <= size <= len(tail):
-        raise FormError(f"input {tensor.name}: binary_data_size is {_shown(size)}; {len(tail)} bytes are left")
-    coding, data = tensor.parameters["coding"], bytes(tail[:size])
-    if coding not in (CODING, DIFF, JPEG):
+def _judge_coded(tensor: _Tensor, size: Any, left_bytes: int, not_decoded: str) -> None:
+    """What can be said of a packed input before it is unpacked; raises `FormError`."""
+    if not_decoded:
+        raise FormError(f"input {tensor.name}: {not_decoded}")
+    if type(size) is not int or not 0 <= size <= left_bytes:
+        raise FormError(f"input {tensor.name}: binary_data_size is {_shown(size)}; {left_bytes} bytes are left")
+    if tensor.parameters["coding"] not in (CODING, DIFF, JPEG):
         raise FormError(f"input {tensor.name} is coded in no way that is known here; {CODING}, {DIFF} and {JPEG} are")
+
+
+def _decoded_input(tensor: _Tensor, dtype: "np.dtype[Any]", piece: memoryview) -> Array:
+    """A packed input, or a picture in one of its forms; its size is judged before and while it is unpacked."""
+    coding, data = tensor.parameters["coding"], bytes(piece)
     try:
         if coding == CODING:
+            wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
             return np.frombuffer(unpacked(data, wanted_bytes), dtype).reshape(tensor.shape)
         if dtype != np.uint8:
             raise ValueError("only a picture (UINT8) has such a form")

@@ -30,6 +30,8 @@ CHANNELS = (1, 3)
 _AXES = 3
 _JPEG_ROOM_BYTES = 4 << 10
 """Beyond a picture's own bytes that a JPEG of it may have: its tables, where it is a few pixels."""
+_JPEG_SIDE_MAX = 65_500
+"""`JPEG_MAX_DIMENSION` of libjpeg, which writes and reads no longer side."""
 _SOI, _EOI = b"\xff\xd8", b"\xff\xd9"
 _SOF0, _SOS, _DRI, _RST0 = 0xC0, 0xDA, 0xDD, 0xD0
 _TABLES = (0xDB, 0xC4, 0xE0, _DRI)
@@ -64,8 +66,10 @@ def from_differences(data: bytes, shape: tuple[int, ...]) -> Array:
     return np.add.accumulate(steps, axis=0, dtype=np.uint8)
 
 
-def as_jpeg(image: Array, quality: int) -> bytes:
-    """A picture as `jpeg`."""
+def as_jpeg(image: Array, quality: int) -> bytes | None:
+    """A picture as `jpeg`; None where a side is longer than such a one may have."""
+    if max(image.shape[:2]) > _JPEG_SIDE_MAX:
+        return None
     is_written, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
     assert is_written
     return bytes(data)

@@ -53,7 +53,9 @@ def read_differences(data: bytes) -> None:
 
 def jpegs() -> list[bytes]:
     """Pictures as `jpeg`."""
-    return [pictures.as_jpeg(np.repeat(_SHADES, count, axis=2), quality) for count in (1, 3) for quality in (5, 95)]
+    return [
+        pictures.as_jpeg(np.repeat(_SHADES, count, axis=2), quality) or b"" for count in (1, 3) for quality in (5, 95)
+    ]
 
 
 def read_jpeg(data: bytes) -> None:

@@ -3,8 +3,10 @@
 Asked over plain HTTP and by NVIDIA's client, by a device that has not the model.
 """
 
+import math
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,52 @@ from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.offload_client import ask_all
 
 API = ("--no-eye", "--inference", "127.0.0.1:0")
-REQUESTS, CLIENTS, BEFORE = 48, 4, 12
-"""Requests, programs at once, and answers before one lender is killed."""
+CLIENTS, BEFORE, AFTER = 4, 12, 24
+"""Programs at once, answers before one lender is killed, and requests that are asked after that."""
 GREY = np.load(ZOO / "small-320.golden.npz")["image"]
 Row = dict[str, Any]
-Ask = Callable[[str, Bundle, Callable[[Row], None]], None]
 
 
-def over_http(address: str, bundle: Bundle, told: Callable[[Row], None]) -> None:
+class Flow:
+    """Programs ask one request after the other, until so many were asked after the kill."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._until = math.inf
+        self._lock = threading.Lock()
+
+    def goes_on(self, number: int) -> bool:
+        """Whether this request, of which each number comes once and in turn, is asked."""
+        with self._lock:
+            self.asked = max(self.asked, number + 1) if number < self._until else self.asked
+            return number < self._until
+
+    def end(self, after: int = 0) -> None:
+        """After so many more; those that programs have begun with are of them."""
+        with self._lock:
+            self._until = min(self._until, self.asked + after)
+
+
+Ask = Callable[[str, Bundle, Callable[[Row], None], Flow], None]
+
+
+def over_http(address: str, bundle: Bundle, told: Callable[[Row], None], flow: Flow) -> None:
     """`CLIENTS` programs that send the API's own requests."""
-    ask_all(address, (bundle.name, bundle.digest), REQUESTS, CLIENTS, 30_000, "yes", told, copies=2)
+    ask_all(address, (bundle.name, bundle.digest), 0, CLIENTS, 30_000, "yes", told, copies=2, is_more=flow.goes_on)
 
 
-def by_tritonclient(address: str, bundle: Bundle, told: Callable[[Row], None]) -> None:
+def by_tritonclient(address: str, bundle: Bundle, told: Callable[[Row], None], flow: Flow) -> None:
     """The same by NVIDIA's client, as its documentation has it: several requests under way of one client."""
     triton = pytest.importorskip("tritonclient.http", reason="tritonclient is not installed (make setup-extras)")
     image = triton.InferInput("image", [*GREY.shape, 1], "UINT8")
     image.set_data_from_numpy(GREY[..., None])
 
+    numbers = count()
+
     # One client a thread: those of tritonclient are not to be shared.
-    def one(numbers: range) -> None:
+    def one() -> None:
         with triton.InferenceServerClient(address, connection_timeout=60, network_timeout=60) as client:
-            for number in numbers:
+            while flow.goes_on(number := next(numbers)):
                 found = client.infer(
                     f"{bundle.name}.detect", [image], model_version=bundle.digest, timeout=30_000_000,
                     headers={"swarmd-borrow": "yes"}, parameters={"copies": 2},
@@ -48,7 +74,7 @@ def by_tritonclient(address: str, bundle: Bundle, told: Callable[[Row], None]) -
                 labels = [text.decode() if isinstance(text, bytes) else text for text in found.as_numpy("labels")]
                 told({"number": number, "status": 200, "labels": labels, "lender": ""})  # HTTP's headers are not shown.
 
-    threads = [threading.Thread(target=one, args=(range(at, REQUESTS, CLIENTS),)) for at in range(CLIENTS)]
+    threads = [threading.Thread(target=one) for _ in range(CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -83,26 +109,32 @@ def test_no_request_that_was_taken_is_lost_with_one_of_its_two_lenders(start: St
     rows: list[Row] = []
     problems: list[BaseException] = []
 
-    def flow() -> None:
+    flow = Flow()
+
+    def run() -> None:
         try:
-            ask(b.status()["inference"]["address"], bundle, rows.append)
+            ask(b.status()["inference"]["address"], bundle, rows.append, flow)
         except BaseException as error:
             problems.append(error)
 
-    program = threading.Thread(target=flow)
+    program = threading.Thread(target=run)
     program.start()
-    wait_for(lambda: len(rows) >= BEFORE or not program.is_alive(), "some answers", seen=lambda: (rows, counts(b)))
-    # Both have had as many as there were answers, one or two on their way apart.
-    lent = counts(victim).get("lent_taken", 0)
-    victim.kill()
-    died_at = len(rows)
-    program.join(120.0)
+    try:
+        wait_for(lambda: len(rows) >= BEFORE or not program.is_alive(), "some answers", seen=lambda: (rows, counts(b)))
+        # Both have had as many as there were answers, one or two on their way apart.
+        lent = counts(victim).get("lent_taken", 0)
+        victim.kill()
+        died_at = len(rows)
+        flow.end(AFTER)
+    finally:
+        flow.end(AFTER)
+        program.join(120.0)
     assert not program.is_alive(), (len(rows), counts(b))
     assert not problems
     assert lent >= BEFORE // 2, "the one that died had worked on them"
-    assert died_at < REQUESTS - CLIENTS, "it was killed while requests flowed"
-    assert sorted(row["number"] for row in rows) == list(range(REQUESTS)), "exactly one answer a request"
-    assert [(row["status"], row["labels"]) for row in rows] == [(200, mine)] * REQUESTS
+    assert flow.asked >= died_at + AFTER, "it was killed while requests flowed"
+    assert sorted(row["number"] for row in rows) == list(range(flow.asked)), "exactly one answer a request"
+    assert [(row["status"], row["labels"]) for row in rows] == [(200, mine)] * flow.asked
     said = counts(b)
     assert said["borrow_copied"] >= BEFORE
     assert said.get("borrow_none", 0) == 0, "none was without an answer, not even to be asked again"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swarmd.worker import elsewhere, forms, pictures
+from swarmd.worker import elsewhere, forms, oip, pictures
 from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.elsewhere import Elsewhere
 from swarmd.worker.forms import Forms, Link
@@ -100,6 +100,20 @@ def _complaints_are_paid(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lending_pair, "is_worthless", lambda data: False)
 
 
+def _forms_are_read_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    whole = oip._judge_coded
+
+    def judge(tensor: Any, size: Any, *about: Any) -> None:
+        whole(tensor, size, *about)
+        oip._decoded_input(tensor, np.dtype(np.uint8), memoryview(bytes(size)))
+
+    patch.setattr(oip, "_judge_coded", judge)
+
+
+def _sides_are_any(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pictures, "_JPEG_SIDE_MAX", 1 << 20)
+
+
 def _nobody_is_hushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hush, "note", lambda self, borrower, now_ns: None)
 
@@ -126,6 +140,11 @@ def restarts_are_counted() -> None:
     scans.test_restarts_are_those_that_the_header_says(3, 1)
 
 
+def a_byte_is_left_over() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        scans.test_nothing_is_decoded_of_a_request_that_is_wrong_otherwise(b"x", {}, patch)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_other_pixels_always, laws.test_other_pixels_go_only_where_everybody_allows_them),
     (_keeping_changes_nothing, laws.test_what_is_kept_has_one_form_whatever_the_link),
@@ -144,6 +163,8 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_nobody_is_remembered, lending.an_older_lender_is_right_and_pictures_travel_to_it_once),
     (_who_complained_is_asked_first, lending.a_form_goes_to_who_reads_it_and_where_nobody_answers_the_picture_to_all),
     (_complaints_are_paid, lending.a_complaint_costs_nothing),
+    (_forms_are_read_as_they_come, a_byte_is_left_over),
+    (_sides_are_any, scans.test_a_side_that_no_jpeg_has_is_none),
     (_nobody_is_hushed, laws.one_borrowers_bad_forms_silence_no_worker),
     (_all_are_hushed, laws.test_who_sends_what_cannot_be_read_is_not_read_for_a_while_and_nobody_else),
     (_columns_for_rows, laws.test_what_is_lossless_has_the_same_pixels),

@@ -26,6 +26,7 @@ Row = dict[str, Any]
 def ask_all(
     address: str, bundle: tuple[str, str], requests: int, clients: int, deadline_ms: int, how: str,
     told: Callable[[Row], None] = lambda row: None, pictures: "np.ndarray | None" = None, copies: int = 1,
+    is_more: Callable[[int], bool] | None = None,
 ) -> list[Row]:  # fmt: skip
     """What came of so many requests of so many clients at once; `told` of each as it comes.
 
@@ -38,6 +39,7 @@ def ask_all(
         how: The header `Swarmd-Borrow`.
         told: Called in a client's thread, one at a time.
         copies: Lenders that work on each at once.
+        is_more: Whether a request of this number is asked; None: so many in all.
         pictures: N x rows x columns x channels; None: the golden one of small-320.
     """
     if pictures is None:
@@ -52,11 +54,12 @@ def ask_all(
     name, digest = quote(bundle[0], safe=""), bundle[1]
     path = f"/v2/models/{name}.detect{f'/versions/{digest}' if digest else ''}/infer"
     headers = {JSON_LENGTH: str(len(head)), "Swarmd-Borrow": how}
+    goes_on = is_more or (lambda number: number < requests)
     numbers, lock, rows = count(), threading.Lock(), list[Row]()
 
     def ask() -> None:
         connection = http.client.HTTPConnection(address, timeout=120.0)
-        while (number := next(numbers)) < requests:
+        while goes_on(number := next(numbers)):
             began_s = time.monotonic()
             connection.request("POST", path, head + pictures[number % len(pictures)].tobytes(), headers)
             response = connection.getresponse()

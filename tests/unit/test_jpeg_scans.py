@@ -1,6 +1,8 @@
-"""A JPEG's scan: pixels and the restarts that its header says, looked through once."""
+"""What is judged of a coded picture before it is decoded: its scan, its sides, and the request around it."""
 
+import asyncio
 import contextlib
+import json
 from typing import Any
 
 import cv2
@@ -9,8 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from swarmd.worker.pictures import as_jpeg, from_jpeg
+from swarmd.worker import oip
+from swarmd.worker.forms import Forms
+from swarmd.worker.oip import FormError, OipError
+from swarmd.worker.pictures import RAW, as_jpeg, from_jpeg
 from swarmd_models.backends.base import Array
+from swarmd_models.service import Port
 
 
 class Counted(bytes):
@@ -50,7 +56,7 @@ def test_a_scan_is_looked_through_once_however_many_markers_it_has() -> None:
         Counted.looked = 0
         assert from_jpeg(Counted(data), image.shape).shape == image.shape
         assert Counted.looked <= len(data), "its head, and no copy of the rest for each marker"
-    head, _ = scan_of(as_jpeg(np.zeros((700, 900, 3), np.uint8), 90))
+    head, _ = scan_of(as_jpeg(np.zeros((700, 900, 3), np.uint8), 90) or b"")
     Counted.looked = 0
     with pytest.raises(ValueError, match="restarts"):
         from_jpeg(Counted(head + b"\xff\xd0" * 400_000 + b"\xff\xd9"), (700, 900, 3))
@@ -100,3 +106,56 @@ def test_no_large_picture_raises_anything_else(at: int, what: bytes, times: int,
     ):
         with contextlib.suppress(ValueError):
             assert from_jpeg(changed, image.shape).shape == image.shape
+
+
+def test_a_side_that_no_jpeg_has_is_none() -> None:
+    for sides in ((2, 65_500, 1), (65_500, 1, 3)):
+        image = np.zeros(sides, np.uint8)
+        assert from_jpeg(as_jpeg(image, 90) or b"", sides).shape == sides
+    for sides in ((2, 65_501, 1), (70_000, 1, 3)):
+        image = np.zeros(sides, np.uint8)
+        assert as_jpeg(image, 90) is None
+        one = Forms(90)
+        for _ in range(5):
+            one.link.note(10_000, 80_000_000, 0)
+        content = json.dumps(
+            {"inputs": [{"name": "image", "shape": sides, "datatype": "UINT8",
+                         "parameters": {"binary_data_size": image.nbytes}}]}
+        ).encode()  # fmt: skip
+        shares = dict(one._shares)
+        dressed = asyncio.run(one.dress(content + image.tobytes(), len(content), 60_000, "", False))
+        assert (dressed.form, dressed.is_exact) == (RAW, True)
+        assert one._shares == shares, "it says nothing about other pictures"
+
+
+INPUTS = (Port("image", (-1, -1, 1), np.dtype(np.uint8)), Port("other", (1,), np.dtype(np.float32)))
+OUTPUTS = (Port("scores", (-1,), np.dtype(np.float32)),)
+
+
+@pytest.mark.parametrize(
+    ("tail", "change"),
+    [
+        (b"x", {}), (b"", {"parameters": {"priority": 9}}), (b"", {"parameters": {"timeout": -1}}),
+        (b"", {"parameters": {"copies": 3}}), (b"", {"outputs": [{"name": "none"}]}), (b"", {"other": "image"}),
+        (b"", {"other": ""}), (b"", {"other": "more"}), (b"", {"datatype": "FP64"}), (b"", {"data": [1, 2]}),
+        (b"", {"data": ["text"]}),
+    ],
+)  # fmt: skip
+def test_nothing_is_decoded_of_a_request_that_is_wrong_otherwise(
+    tail: bytes, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("from_jpeg", "from_differences", "unpacked"):
+        monkeypatch.setattr(oip, name, lambda *about: pytest.fail("it was decoded"))
+    picture = {"name": "image", "shape": [8, 8, 1], "datatype": "UINT8"}
+    for coding in ("br", "diff-br", "jpeg"):
+        said = {"binary_data_size": 5, "coding": coding}
+        other = {
+            "name": change.get("other", "other"), "shape": [1], "datatype": change.get("datatype", "FP32"),
+            "data": change.get("data", [1.0]),
+        }  # fmt: skip
+        head = {"inputs": [{**picture, "parameters": said}, other][: 1 if change.get("other") == "" else 2]}
+        head |= {name: row for name, row in change.items() if name in ("parameters", "outputs")}
+        content = json.dumps(head).encode()
+        with pytest.raises(OipError) as found:
+            oip.read_question(content + b"12345" + tail, len(content), INPUTS, OUTPUTS)
+        assert not isinstance(found.value, FormError)
