@@ -71,7 +71,7 @@ def _copies_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     whole = Borrowing._ask
 
     async def once(self: Borrowing, *about: Any) -> words.Borrowed:
-        return await whole(self, *about[:-1], 1)
+        return await whole(self, *about[:-2], 1, about[-1])
 
     patch.setattr(Borrowing, "_ask", once)
 
