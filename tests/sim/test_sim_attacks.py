@@ -27,7 +27,7 @@ def test_every_attack_leaves_the_hostile_host_and_ends_with_its_fault():
     ]
     script.append(Fault(15 * NS_PER_S, "replace_models", (0,), 2 * NS_PER_S, 1))  # what `replaced_keys` needs
     # A seed in which somebody greets at the right time: what nobody has sent cannot be sent again.
-    simulation = Simulation(scenario, 7, Options(script=script))
+    simulation = Simulation(scenario, 8, Options(script=script))
     simulation.run()
     acted = simulation.injector.hostile.acted
     assert [kind for kind in kinds if not acted.get(kind)] == []

@@ -29,7 +29,12 @@ def test_what_a_daemon_s_own_rows_say_is_read_as_it_stands(daemon: AnsweringSock
     world, names = World(), {ALICE: "alice", BOB: "bob"}
     place = views.position_row(pose(), 10**10)
     daemon.answers |= {
-        "members": {"members": [{**views.member_row(one), "position": place} for one in world.members()]},
+        "members": {
+            "members": [
+                {**views.member_row(one), "unheard_s": views.unheard_s(one, 10**10), "position": place}
+                for one in world.members()
+            ]
+        },
         "objects": {"objects": [views.object_row(one, names) for one in world.objects()]},
         "detections": {"detections": [views.detection_row(sighting(), names)]},
         "cells": {"cells": [views.cell_row(one, names) for one in world.cells()]},

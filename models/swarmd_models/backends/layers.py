@@ -13,6 +13,7 @@ import numpy as np
 
 from swarmd_models.backends.base import Artefact, Backend
 from swarmd_models.backends.litert import quiet_stderr, runtime_module
+from swarmd_models.backends.openvino import SETTINGS
 from swarmd_models.backends.tensorrt import TensorRtBackend
 from swarmd_models.errors import BackendError
 
@@ -124,7 +125,7 @@ def _onnx(path: Path, threads: int) -> Iterable[tuple[str, str, float]]:
 
 def _openvino(path: Path, threads: int) -> Iterable[tuple[str, str, float]]:
     module = importlib.import_module("openvino")
-    settings = {"INFERENCE_NUM_THREADS": threads, "PERF_COUNT": "YES"}
+    settings = {**SETTINGS, "INFERENCE_NUM_THREADS": threads, "PERF_COUNT": "YES"}
     request = module.Core().compile_model(str(path), "CPU", settings).create_infer_request()
     for _ in range(_WARM_UP):
         request.infer()
