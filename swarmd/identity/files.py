@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from swarmd.durable import sync_folder
 from swarmd.errors import DaemonError
 from swarmd.identity.names import check_name
 from swarmd.transports.curve import CurveKeys
@@ -210,7 +211,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(draft)
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise IdentityFileError(f"cannot write {path}: {os.strerror(error.errno or errno.EIO)}") from error
 
@@ -250,13 +251,5 @@ def _locked(directory: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

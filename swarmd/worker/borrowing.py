@@ -153,52 +153,21 @@ class Borrowing:
         Raises:
             OipError: Nobody answers in time (503).
         """
+        about = (
+            local_ns, local_wait_ns, place, able, keep_ms, only, may_check, but, priority, cause, copies, exact,
+        )  # fmt: skip
         loop = asyncio.get_running_loop()
         until_s = loop.time() + left_ms / 1e3
         for pause_s in PAUSES_S if is_patient else ():
             try:
-                return await self._ask(
-                    digest,
-                    data,
-                    units,
-                    left_ms,
-                    local_ns,
-                    local_wait_ns,
-                    place,
-                    able,
-                    keep_ms,
-                    only,
-                    may_check,
-                    but,
-                    priority,
-                    cause,
-                    copies,
-                    exact,
-                )
+                return await self._ask(digest, data, units, left_ms, *about)
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
                 if not error.may_retry or left_ms < 1:
                     raise
             self.counters["borrowed_again"] += 1
             await asyncio.sleep(pause_s)
-        return await self._ask(
-            digest,
-            data,
-            units,
-            left_ms,
-            local_ns,
-            local_wait_ns,
-            place,
-            able,
-            keep_ms,
-            only,
-            may_check,
-            but,
-            priority,
-            cause,
-            copies,
-            exact,
-        )
+        return await self._ask(digest, data, units, left_ms, *about)
 
     async def _ask(
         self,

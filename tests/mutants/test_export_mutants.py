@@ -23,7 +23,7 @@ def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(whole_files, "_sync_folder", lambda folder: None)
+    patch.setattr(whole_files, "sync_folder", lambda folder: None)
 
 
 def written_in_place(patch: pytest.MonkeyPatch) -> None:

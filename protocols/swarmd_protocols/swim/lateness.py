@@ -62,10 +62,15 @@ class LateLinks:
         """
         if turn % EVERY:
             return None
-        for _ in range(2):
-            while self._round:
-                member = self._round.pop()
-                if member.where >= 0 and member.link.quality == LINK_LATE and member.link.probe is None:
-                    return member
+        member = self._next()
+        if member is None:
             self._round = [member for member in self.core.table.reachable if member.link.quality == LINK_LATE]
+            member = self._next()
+        return member
+
+    def _next(self) -> Member | None:
+        while self._round:
+            member = self._round.pop()
+            if member.where >= 0 and member.link.quality == LINK_LATE and member.link.probe is None:
+                return member
         return None
