@@ -49,6 +49,10 @@ def _register_counters(parts: Parts) -> None:
         parts.replica.views.left_out,
     )  # fmt: skip
     metrics.counters(
+        "swarmd_state_let_go", "Batches of facts let go since their author's log was full here.", "",
+        parts.replica.views.let_go,
+    )  # fmt: skip
+    metrics.counters(
         "swarmd_positions", "Positions of members, said and heard.", "what", lambda: parts.positions.counts
     )
     metrics.counters("swarmd_log_lines", "Log lines by level.", "level", lambda: parts.log.lines)

@@ -175,6 +175,7 @@ class View:
             "alerts": [alert.row() for alert in self._history.standing()],
             "events": dict(self._history.store.counts | self._history.recorder.counts),
             "state": dict(parts.replica.views.health()),
+            "let_go": {self.name_of(node): count for node, count in parts.replica.views.let_go_of().items()},
             "transport": parts.transport.counters(),
             "autopilot": next((bridge.status() for bridge in parts.bridges if isinstance(bridge, Linked)), None),
             "plugins": [bridge.row() for bridge in parts.bridges if isinstance(bridge, Rowed)],

@@ -32,7 +32,9 @@ def parts_with(peers: int) -> Any:
         node=SimpleNamespace(summary=lambda: summary, members=lambda: members, budget_used=lambda: 0.5),
         driver=SimpleNamespace(counts={}),
         replica=SimpleNamespace(
-            views=SimpleNamespace(counter_sums=dict, left_out=dict, object_count=lambda: 0, objects=list, sent=dict),
+            views=SimpleNamespace(
+                counter_sums=dict, left_out=dict, let_go=dict, object_count=lambda: 0, objects=list, sent=dict
+            ),
             clock=SimpleNamespace(synced=True, offset_ns=0),
         ),
         sightings=SimpleNamespace(counts={}),

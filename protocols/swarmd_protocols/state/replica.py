@@ -374,6 +374,8 @@ class Replica:
     # --- Time passes --------------------------------------------------------------------------------------------
 
     def _expire(self, effects: list[SubEffect], now_ns: int) -> None:
+        if news := self._holdings.store.cuts.news(now_ns):
+            effects.append(Alarm("state-full", news))
         self.clock.slew(now_ns)
         self._holdings.take_due(now_ns)
         self._author.set_aside_future(effects, self._is_settled(now_ns), now_ns)

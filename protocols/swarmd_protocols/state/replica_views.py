@@ -1,6 +1,7 @@
 """What can be read of the replicated state: objects, detections, cells, counters, notes, status, digests, figures."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import nlargest
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.author import Author
@@ -11,6 +12,9 @@ from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewSubject
 from swarmd_protocols.state.survey import Survey
+
+_LET_GO_NAMED = 16
+"""Authors of whom `let_go_of` tells."""
 
 
 class ReplicaViews:
@@ -35,6 +39,15 @@ class ReplicaViews:
     def left_out(self) -> dict[str, int]:
         """Own new things for which there was no room, once for each frame that showed them."""
         return {"": self._projection.own.left_out.count}
+
+    def let_go(self) -> dict[str, int]:
+        """Batches of facts that were let go because their author's log had reached its bounds here."""
+        return {"": self._holdings.store.cuts.batches}
+
+    def let_go_of(self) -> dict[NodeId, int]:
+        """The same by author, of those who lost most."""
+        cuts = self._holdings.store.cuts.by_origin
+        return {origin: cuts[origin].batches for origin in nlargest(_LET_GO_NAMED, cuts, lambda of: cuts[of].batches)}
 
     def object_parts(self) -> Iterator[Sequence[ObjectView]]:
         """The same, a few at a time, for who must not hold the event loop up for all of them."""
@@ -152,6 +165,9 @@ class ReplicaViews:
             "sightings": self._projection.view.count,
             "undecided": self._projection.view.undecided.waiting,
             "reviews_invalid": self._projection.reviews.invalid,
+            "let_go": holdings.store.cuts.batches,
+            "let_go_bytes": holdings.store.cuts.size_bytes,
+            "refused": holdings.store.cuts.refused,
             "quarantined": len(holdings.store.quarantined),
             "aside": len(holdings.shelved),
             "waiting_for_certificates": intake.waiting,

@@ -57,13 +57,18 @@ class Verdict(Enum):
 class OriginLog:
     """The batches of one origin that still matter."""
 
-    __slots__ = ("base", "cost", "facts", "frontier", "lasting", "newest", "origin", "records", "size_bytes", "vitals")
+    __slots__ = (
+        "base", "cost", "facts", "frontier", "lasting", "newest", "origin", "records", "said", "size_bytes", "vitals",
+    )  # fmt: skip
 
     def __init__(self, origin: NodeId) -> None:
         """Empty."""
         self.origin = origin
         self.facts: dict[Dot, Batch] = {}
         self.base: Dot = (0, 0)
+        """Below it nothing is held: the author said so, or the bounds."""
+        self.said: Dot = (0, 0)
+        """The highest base that the author said."""
         self.frontier: dict[int, int] = {}
         """Incarnation to the n up to which nothing is missing (from the base on)."""
         self.records: dict[tuple[Stream, int], Batch] = {}
@@ -113,6 +118,7 @@ class OriginLog:
             return Verdict.STALE, []
         self.facts[batch.dot] = batch
         self.newest = max(self.newest, batch.stamp)
+        self.said = max(self.said, batch.base)
         self.lasting = (self.lasting + int.from_bytes(batch.digest, "little")) & _MASK
         self.size_bytes += len(batch.raw)
         self.cost += batch.cost

@@ -14,6 +14,7 @@ from itertools import islice
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.cuts import Cuts
 from swarmd_protocols.state.crdt.log import OriginLog, Verdict
 from swarmd_protocols.state.crdt.messages import (
     BUCKET_HASH_BYTES,
@@ -56,6 +57,7 @@ class Store:
         self._vitals = [0] * BUCKETS
         self._summary: bytes | None = None
         self._turn = 0
+        self.cuts = Cuts(origin_cost_max, origins_max)
         self.size_bytes = 0
         """All batches held."""
         self.names: set[bytes] = set()
@@ -71,10 +73,15 @@ class Store:
         log = self.logs.get(origin)
         if log is None:
             if len(self.logs) >= self._origins_max:
+                self.cuts.refused += 1
                 return Verdict.FULL, []
             log = self.logs[origin] = OriginLog(origin)
-        lasting, vitals, size_bytes = log.lasting, log.vitals, log.size_bytes
+        lasting, vitals, size_bytes, base = log.lasting, log.vitals, log.size_bytes, log.base
         verdict, dropped = log.add(batch, self._origin_cost_max)
+        if batch.stream is Stream.FACTS and log.base > log.said and log.base > base:
+            refused = [batch] if verdict is Verdict.STALE else []
+            if lost := [one for one in (*dropped, *refused) if one.dot >= log.said]:
+                self.cuts.note(origin, lost)
         if verdict is Verdict.ADDED:
             self.names.add(batch.digest[:ID_BYTES])
         self.names.difference_update(one.digest[:ID_BYTES] for one in dropped)
