@@ -20,6 +20,8 @@ from swarmd_protocols.ids import NodeId
 FAR_BYTES_S, FAR_BURST_BYTES = 3_000, 12_000
 """Bytes a second, and at once, of all large messages that a node sends to members out of its radio's reach: three
 quarters of what it may send them at all, since others' air carries it."""
+FAR_LEAST_BYTES_S = 1_000
+"""Slower than this, with `IDLE_NS` of `far_streams.py` more, one is given up: nobody is sent something for ever."""
 
 
 class Priority(IntEnum):

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.effects import Command, Order
-from swarmd_protocols.offload import offload, placement, requests
+from swarmd_protocols.offload import borrowing, dispatcher, offload, placement, requests
 from swarmd_protocols.offload.offload import Offload, OffloadConfig
+from swarmd_protocols.offload.tickets import Grants
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support.mesh_net import MeshNet, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
@@ -55,6 +56,13 @@ class LendingNet(MeshNet):
                     data = effect.request.data[:OUTPUT_BYTES]
                     self.feed(index, Command("offload", requests.Ran(effect.request.job, data)))
             self.read = len(self.log)
+
+    def run_settled(self, number: int, seconds: float) -> bool:
+        """Whether a request is answered by then."""
+        until = self.now + int(seconds * S)
+        while self.now < until and not any(one.number == number for one in self.settled()):
+            self.work(0.2)
+        return any(one.number == number and one.data is not None for one in self.settled())
 
     def settled(self) -> list[requests.Settle]:
         orders = [effect.request for _, at, effect in self.log if isinstance(effect, Order) and at == BORROWER]
@@ -119,6 +127,29 @@ def offers_cost_who_hands_them_on_a_bound() -> None:
     assert taken[:5] == [0] * 5, "it is told far beyond who would ask"
 
 
+def what_took_long_to_be_sent_says_nothing_of_a_short_word() -> None:
+    """As soon as one large input has been answered a short question is, and the next large one; by a ticket that ends
+    while that is under way."""
+    net = lending(3, 2)
+    for number in (1, 3):
+        net.borrow(number, 40, 43_000)
+        assert net.run_settled(number, 40), f"no answer to the large input {number}"
+        net.borrow(number + 1, 1.0, 300)
+        assert net.run_settled(number + 1, 1.5), f"no answer to the short word after the large input {number}"
+
+
+def a_ticket_is_good_until_what_it_is_for_has_come() -> None:
+    """Whenever in the life of a ticket a large input leaves, and if it is under way for longer than any other ticket is
+    good for: it is not refused."""
+    for pause_s, size in ((20, 43_000), (80, 43_000), (0, 120_000)):
+        net = lending(3, 2)
+        net.borrow(1, 5, 300)
+        assert net.run_settled(1, 5)
+        net.work(pause_s)
+        net.borrow(2, 60, size)
+        assert net.run_settled(2, 60), f"{size} bytes refused {pause_s} s after the ticket was had"
+
+
 # --- mutants -------------------------------------------------------------------------------------------------------
 
 
@@ -138,11 +169,30 @@ def _all_are_in_reach(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(offload, "FAR_COST_MAX", 10_000)
 
 
+def _all_is_measured_as_one(patch: pytest.MonkeyPatch) -> None:
+    for module in (placement, dispatcher):
+        patch.setattr(module, "stream_ns", lambda offer, need: 0)
+
+
+def _a_ticket_need_not_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(borrowing, "come_by_ns", lambda offer, size_bytes, now_ns: now_ns)
+
+
+def _all_tickets_are_short(patch: pytest.MonkeyPatch) -> None:
+    original = Grants.grant
+    patch.setattr(
+        Grants, "grant", lambda self, borrower, digest, now_ms, longer_ms=0: original(self, borrower, digest, now_ms)
+    )
+
+
 LAWS: list[tuple[Law, Mutant]] = [
     (a_lender_three_hops_away_answers, _only_near_ones_lend),
     (what_would_come_too_late_is_not_sent, _the_way_takes_no_time),
     (what_a_lender_has_to_fetch_is_not_asked_of_a_far_one, _a_connection_is_handed_on),
     (offers_cost_who_hands_them_on_a_bound, _all_are_in_reach),
+    (what_took_long_to_be_sent_says_nothing_of_a_short_word, _all_is_measured_as_one),
+    (a_ticket_is_good_until_what_it_is_for_has_come, _a_ticket_need_not_last),
+    (a_ticket_is_good_until_what_it_is_for_has_come, _all_tickets_are_short),
 ]
 
 

@@ -40,7 +40,7 @@ from swarmd_protocols.offload.dispatcher import (
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
-from swarmd_protocols.offload.placement import Need, Offer, ability_number
+from swarmd_protocols.offload.placement import Need, Offer, ability_number, come_by_ns
 from swarmd_protocols.offload.placement import Offered as OfferedBundle
 from swarmd_protocols.offload.purse import FREE, CostRule, Purse
 from swarmd_protocols.offload.tickets import HeldTicket, open_ticket
@@ -276,7 +276,7 @@ class Borrower:
             if one is None or one.lenders.get(attempt) != sender:
                 continue
             if HeldTicket.new(ticket).is_good(size_of(one.ask), self._physical_ms(now_ns)):
-                effects += self._request(one, attempt, sender, now_ns)
+                effects += self._request(one, attempt, sender, now_ns, is_new=True)
                 effects += self._decide(dispatching.Left(number, attempt), now_ns)
             else:
                 effects += self._fail(number, attempt, sender, now_ns)
@@ -359,18 +359,23 @@ class Borrower:
             case dispatching.SetTimer(number, what, due_ns):
                 return [SetTimer(_timer(number, what), due_ns)] if number in self._open else []
 
-    def _request(self, one: Open, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
-        """Send a request where there is a ticket for it; else ask for one, at most once a second."""
+    def _request(
+        self, one: Open, attempt: int, lender: NodeId, now_ns: int, *, is_new: bool = False
+    ) -> list[SubEffect]:
+        """Send a request where there is a ticket that is good until it comes, or `is_new`; else ask for one, at most
+        once a second.
+        """
         ask, digest = one.ask, one.digests[attempt]
         if lender not in self._keys:
             return self._fail(ask.number, attempt, lender, now_ns)  # Several go at once, and it is not its turn yet.
         where = lender, digest
-        held = self._tickets.get(where)
-        if held is not None and held.is_good(size_of(ask), self._physical_ms(now_ns)):
+        held, offer = self._tickets.get(where), self._offers.get(lender)
+        by_ns = now_ns if is_new else min(ask.deadline_ns, come_by_ns(offer, size_of(ask), now_ns))
+        if held is not None and held.is_good(size_of(ask), self._physical_ms(by_ns)):
             left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
             if left_ms < 1:
                 return []  # Its deadline is about to end it.
-            if not is_paid(one, attempt, self._offers.get(lender), self._purse, now_ns):
+            if not is_paid(one, attempt, offer, self._purse, now_ns):
                 return self._fail(ask.number, attempt, lender, now_ns, is_its_fault=False)
             held.count -= 1
             held.size_bytes -= size_of(ask)

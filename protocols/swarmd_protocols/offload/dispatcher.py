@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.offload.placement import Need, Offer, Times, choose, feasible, stated_ns
+from swarmd_protocols.offload.placement import Need, Offer, Times, choose, feasible, stated_ns, stream_ns
 from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -194,6 +194,7 @@ class _Open:
     tried: list[NodeId | None] = field(default_factory=list)
     """Whom each attempt asked, by its index."""
     begun_ns: list[int] = field(default_factory=list)
+    streams_ns: list[int] = field(default_factory=list)
     live: set[int] = field(default_factory=set)
 
 
@@ -408,11 +409,11 @@ class Dispatcher:
         need, attempt = one.need, len(one.tried)
         one.tried.append(None if offer is None else offer.node)
         one.begun_ns.append(now_ns)
+        one.streams_ns.append(0 if offer is None else stream_ns(offer, need))
         one.live.add(attempt)
-        lender = one.tried[attempt]
         offered = None if offer is None else offer.of(need)
         digest = need.digest if offered is None else offered.digest
-        effects: list[Effect] = [Attempt(need.number, attempt, lender, digest, need.deadline_ns)]
+        effects: list[Effect] = [Attempt(need.number, attempt, one.tried[attempt], digest, need.deadline_ns)]
         if offer is not None:
             ways = 1 if self._is_ready(offer, need, now_ns) else 2
             effects += self._hedge_after(one, stated_ns(offer, need), ways, now_ns)
@@ -432,7 +433,7 @@ class Dispatcher:
         """A timer for when a lender is slower than it ever is, if there is still time then."""
         lender = one.tried[-1]
         assert lender is not None
-        hedge_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns))
+        hedge_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[-1]))
         return [SetTimer(one.need.number, _HEDGE, hedge_ns)] if hedge_ns < one.need.deadline_ns else []
 
     def _choose(self, one: _Open, now_ns: int, again: NodeId | None = None) -> tuple[Offer, float] | None:
@@ -464,7 +465,7 @@ class Dispatcher:
         lender = one.tried[attempt]
         if lender is not None:
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
-            self.times_of(lender).note(took_ns, now_ns, is_answer=is_answer)
+            self.times_of(lender).note(took_ns, now_ns, is_answer=is_answer, stream_ns=one.streams_ns[attempt])
 
     def _outrun(self, one: _Open, attempt: int, now_ns: int) -> None:
         """Another has answered first: this one takes at least as long as it has taken, which may be more than it did.
@@ -475,9 +476,9 @@ class Dispatcher:
         offer = None if lender is None else self._offers.get(lender)
         if lender is None or offer is None or offer.of(one.need) is None:
             return
-        took_ns, times = now_ns - one.begun_ns[attempt], self.times_of(lender)
-        if took_ns > times.mean_ns(stated_ns(offer, one.need), now_ns):
-            times.note(took_ns, now_ns, is_answer=False)
+        took_ns, times, stream = now_ns - one.begun_ns[attempt], self.times_of(lender), one.streams_ns[attempt]
+        if took_ns > times.mean_ns(stated_ns(offer, one.need), now_ns, stream):
+            times.note(took_ns, now_ns, is_answer=False, stream_ns=stream)
 
     def times_of(self, lender: NodeId) -> Times:
         """What is known of one."""

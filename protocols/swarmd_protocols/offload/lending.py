@@ -163,14 +163,16 @@ class Lender:
         battery = self._stock.battery_milli
         return bool(self._stock.held) and (battery is None or battery >= self._config.battery_min_milli)
 
-    def on_ask(self, borrower: NodeId, digest: bytes, now_ns: int) -> list[SubEffect]:
-        """Somebody wants a ticket."""
+    def on_ask(self, borrower: NodeId, digest: bytes, now_ns: int, *, is_far: bool = False) -> list[SubEffect]:
+        """Somebody wants a ticket; of one who `is_far` requests may be under way until their deadline."""
         if not self._words.take(borrower, 1, now_ns):
             return self._unheard(borrower)
         if not self.is_willing or self._held(digest) is None:
             self._ledger.note("denied_not-lending", borrower)  # Its digest is the borrower's word.
             return [_say(borrower, Deny(digest, REASONS.index("not-lending")))]
-        ticket = self._grants.grant(borrower, digest, self._physical_ms(now_ns))
+        ticket = self._grants.grant(
+            borrower, digest, self._physical_ms(now_ns), messages.DEADLINE_MAX_MS if is_far else 0
+        )
         if ticket is None:
             self.counts["denied"] += 1
             self._ledger.note("denied_spent", borrower, digest)

@@ -326,7 +326,7 @@ class Offload:
             )
         match message:
             case messages.Ask(digest):
-                return self._lender.on_ask(sender, digest, now_ns)
+                return self._lender.on_ask(sender, digest, now_ns, is_far=sender in self._far)
             case messages.Request():
                 return self._lender.on_request(sender, message, now_ns)
             case messages.Cancel(number):

@@ -7,7 +7,8 @@
 - Of the quickest feasible ones two are drawn and the quicker is taken (power of two choices): the best one alone would
   be the best one of everybody at once.
 - What a lender asks counts as waiting, at the rates that the owner has set.
-- The time of a lender is a peak-sensitive average: it rises at once and falls slowly.
+- The time of a lender is a peak-sensitive average: it rises at once and falls slowly. What is so large that others hand
+  it on as a stream is measured apart, as a multiple of what it should take: a long way says nothing of a short word.
 
 Source:
     Mitzenmacher (2001), "The power of two choices in randomized load balancing"; Finagle's peak EWMA;
@@ -21,7 +22,7 @@ from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload.purse import FREE, Cost, CostRule, cost
-from swarmd_protocols.subprotocol import FAR_BURST_BYTES, FAR_BYTES_S
+from swarmd_protocols.subprotocol import FAR_BURST_BYTES, FAR_BYTES_S, FAR_LEAST_BYTES_S
 
 FRESH_NS = 2_000_000_000
 """An offer that says nothing else names nobody after this: two periods of the gossip that carries it."""
@@ -35,6 +36,8 @@ _FALL_NS = 10_000_000_000
 """In which an average falls by 1 - 1/e towards shorter times: a lender that was loaded is tried again in seconds."""
 _FAR_NS = 200_000_000
 """What the way there and back takes over others, before it is measured: of 0.1 s at p99 each, on four hops."""
+_STREAM_NS = 1_000_000_000
+"""Streams of all sizes are measured as if each should take so long."""
 _SAMPLES = 64
 """Times kept for the percentile: some seconds of a busy lender."""
 _MIN_SAMPLES = 8
@@ -155,13 +158,19 @@ class Times:
         """The least of them: looked at for each lender of each request, and changed by an answer alone."""
         self.way_ns = 0
         """There and back, by a word that no work stands behind; 0: not measured."""
+        self._streamed: Times | None = None
+        """Of what goes to it as a stream, as if each should take `_STREAM_NS`; None: nothing has."""
 
     def met(self, took_ns: int) -> None:
         """It has answered a word at once, and that took so long."""
         self.way_ns = min(took_ns, self.way_ns + self.way_ns // _WAY_RISE) if self.way_ns else took_ns
 
-    def note(self, took_ns: int, now_ns: int, *, is_answer: bool = True) -> None:
-        """An answer, or a wait that was given up."""
+    def note(self, took_ns: int, now_ns: int, *, is_answer: bool = True, stream_ns: int = 0) -> None:
+        """An answer, or a wait that was given up; `stream_ns` of what goes as a stream: what it should have taken."""
+        if stream_ns:
+            self._streamed = self._streamed or Times()
+            self._streamed.note(took_ns * _STREAM_NS // stream_ns, now_ns, is_answer=is_answer)
+            return
         if took_ns >= self._mean_ns or not self._mean_ns:
             self._mean_ns = float(took_ns)
         else:
@@ -172,20 +181,24 @@ class Times:
             self._samples = [*self._samples, took_ns][-_SAMPLES:]
             self._best_ns = min(self._samples)
 
-    def mean_ns(self, stated_ns: int, now_ns: int) -> float:
+    def mean_ns(self, stated_ns: int, now_ns: int, stream_ns: int = 0) -> float:
         """Of a request; `stated_ns`, the lender's own word, and the way there and back, until there is a measure.
 
         What is long ago falls back to the quickest of its answers, or to its word where it has given none: so a lender
         that failed once, and is asked no more for it, is tried again.
         """
+        if stream_ns:
+            return (self._streamed or _UNMEASURED).mean_ns(_STREAM_NS, now_ns) * stream_ns / _STREAM_NS
         if not self._mean_ns:
             return float(stated_ns + (self.way_ns or WAY_NS))
         best_ns = min(self._mean_ns, max(stated_ns, self._best_ns or stated_ns + (self.way_ns or WAY_NS)))
         share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
         return self._mean_ns + (best_ns - self._mean_ns) * share
 
-    def p95_ns(self, stated_ns: int, now_ns: int) -> float:
+    def p95_ns(self, stated_ns: int, now_ns: int, stream_ns: int = 0) -> float:
         """What one request in twenty exceeds."""
+        if stream_ns:
+            return (self._streamed or _UNMEASURED).p95_ns(_STREAM_NS, now_ns) * stream_ns / _STREAM_NS
         if len(self._samples) < _MIN_SAMPLES:
             return 2.0 * self.mean_ns(stated_ns, now_ns)
         return float(sorted(self._samples)[-(-len(self._samples) * 95 // 100) - 1])
@@ -207,6 +220,17 @@ def stated_ns(offer: Offer, need: Need) -> int:
     if offer.is_far:
         way_ns = _FAR_NS + max(0, need.size_bytes - FAR_BURST_BYTES) * 1_000_000_000 // FAR_BYTES_S
     return way_ns + offered.queue_ns + offered.unit_ns * need.units
+
+
+def stream_ns(offer: Offer, need: Need) -> int:
+    """What a request should take that goes to its lender as a stream; 0: it does not."""
+    return stated_ns(offer, need) if offer.is_far and need.size_bytes > FAR_BURST_BYTES else 0
+
+
+def come_by_ns(offer: Offer | None, size_bytes: int, now_ns: int) -> int:
+    """When a request that leaves now is there at the latest: whoever is far may get it as slowly as a stream may be."""
+    is_stream = offer is not None and offer.is_far
+    return now_ns + (_FAR_NS + size_bytes * 1_000_000_000 // FAR_LEAST_BYTES_S if is_stream else 0)
 
 
 def feasible(
@@ -264,4 +288,4 @@ def choose(
 def time_ns(offer: Offer, need: Need, times: Mapping[NodeId, Times], now_ns: int) -> float:
     """What a request is expected to take: the measure, but never less than the lender says of its queue and its way."""
     stated, known = stated_ns(offer, need), times.get(offer.node, _UNMEASURED)
-    return max(known.mean_ns(stated, now_ns), float(stated + known.way_ns))
+    return max(known.mean_ns(stated, now_ns, stream_ns(offer, need)), float(stated + known.way_ns))

@@ -100,8 +100,15 @@ class Grants:
         self._number = boot << _BOOT_SHIFT
         self._left: dict[int, _Left] = {}
 
-    def grant(self, borrower: NodeId, digest: bytes, now_ms: int) -> bytes | None:
-        """A ticket for a borrower, sealed; None where it, or everybody together, has enough."""
+    def grant(self, borrower: NodeId, digest: bytes, now_ms: int, longer_ms: int = 0) -> bytes | None:
+        """A ticket for a borrower, sealed; None where it, or everybody together, has enough.
+
+        Args:
+            borrower: Who may use it.
+            digest: Of the bundle.
+            now_ms: Swarm time.
+            longer_ms: Beyond the life of others: so long may its requests be under way.
+        """
         self._expire(now_ms)
         live = [left.ticket.borrower for left in self._left.values()]
         if live.count(borrower) >= self._config.tickets_max:
@@ -112,7 +119,7 @@ class Grants:
         self._number += 1
         ticket = Ticket(
             self._node, borrower, digest, self._number, config.bytes_max, config.count_max, config.request_bytes_max,
-            now_ms + config.life_ms,
+            now_ms + config.life_ms + longer_ms,
         )  # fmt: skip
         self._left[ticket.number] = _Left(ticket, config.count_max, config.bytes_max)
         return seal_ticket(ticket, self._seed, self._crypto)

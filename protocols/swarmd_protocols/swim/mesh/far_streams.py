@@ -23,7 +23,15 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Alarm, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.subprotocol import FAR_BURST_BYTES, FAR_BYTES_S, Peer, Priority, Send, SubEffect
+from swarmd_protocols.subprotocol import (
+    FAR_BURST_BYTES,
+    FAR_BYTES_S,
+    FAR_LEAST_BYTES_S,
+    Peer,
+    Priority,
+    Send,
+    SubEffect,
+)
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.mesh.far_intake import IDLE_NS, FarIntake
@@ -56,8 +64,6 @@ _DIRECT_NS = 3 * _S
 """It is believed for so long after an answer came by it, nanoseconds: as long as a hop of the other one tries."""
 _BEHIND = 3
 """Units that were sent later and came, after which one that did not is sent again at once (RFC 5681, section 3.2)."""
-_LEAST_BYTES_S = 1_000
-"""Slower than this, with `IDLE_NS` more, a message is given up: nobody is sent something for ever."""
 _AGAIN_NS = 100 * _MS
 """Where there is no budget for a unit it is asked again so long after, nanoseconds: one fills in three of these."""
 QUEUED_MAX_BYTES, TARGETS_MAX = 1 << 20, 8
@@ -370,7 +376,7 @@ class FarStreams:
         self._count += 1
         one.number = self._core.own.boot << 22 | self._count % (1 << 22)
         one.progress_ns = now_ns
-        one.until_ns = now_ns + IDLE_NS + len(one.data) * _S // _LEAST_BYTES_S
+        one.until_ns = now_ns + IDLE_NS + len(one.data) * _S // FAR_LEAST_BYTES_S
 
     def _lose(self, out: _Out, one: _Message, unit: int) -> None:
         out.lose(one.flight.pop(unit).serial)
