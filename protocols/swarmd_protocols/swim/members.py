@@ -249,6 +249,7 @@ class Probe:
         "silences",
         "started_ns",
         "suspect_ns",
+        "unproven",
     )
 
     def __init__(self, member: Member, started_ns: int, routine: bool) -> None:
@@ -268,6 +269,8 @@ class Probe:
         self.refusals = 0
         self.refused_ns = 0
         self.suspect_ns = -1
+        self.unproven = -1
+        """Attempts made when somebody else was found to hear this node; -1 while nobody is."""
 
     def is_unheard(self) -> bool:
         """Whether the member was asked three times, and not heard since the first."""

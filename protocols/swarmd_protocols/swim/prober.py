@@ -32,6 +32,7 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.swim.rules import WITNESSES_WANTED, accusers_wanted, attempts_needed, suspicion_timeout_ns
 from swarmd_protocols.swim.seams import Judge
+from swarmd_protocols.swim.voice import Voice
 
 _MS = 1_000_000
 _S = 1_000_000_000
@@ -84,6 +85,7 @@ class Prober:
         self._due_ns = 0
         self._stretch = 1.0
         """How far the byte budget stretches the period."""
+        self.voice = Voice(core)
 
     # --- whose turn it is --------------------------------------------------------------------------------------------
 
@@ -215,6 +217,7 @@ class Prober:
             # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
             core.port.push(member, parts)
         else:
+            self.voice.asked(member)
             core.port.datagram(member, parts)
 
     def _forget_old(self) -> None:
@@ -247,6 +250,7 @@ class Prober:
             core.rtt_ns = (core.rtt_ns * 7 + sample_ns) // 8 if core.rtt_ns else sample_ns
             member.link.rtt_ns = smoothed(member.link.rtt_ns, round_trip, window_ns, late=late)
         member.link.replied_ns = core.now_ns
+        self.voice.answered(sent_ns)
         if isinstance(purpose, Relay):
             if not purpose.over:
                 purpose.over = True
@@ -312,6 +316,7 @@ class Prober:
             return
         config = core.config
         elapsed_ns = core.now_ns - probe.started_ns
+        self.voice.weigh(probe)
         loss = core.round_trip_loss
         patient = probe.attempts < attempts_needed(loss, _ERROR_ASK)
         heard = member.link.heard_ns >= probe.started_ns - (
@@ -329,8 +334,14 @@ class Prober:
             # Whoever is heard is in no danger: patience enough for losses that begin right now costs nothing.
             wanted = _LOOK_AGAIN_PINGS if known_deaf else attempts_needed(max(loss, _LINK_LOSS_MIN), _ERROR_LINK)
             if probe.attempts >= wanted and elapsed_ns >= config.probe_window_ns:
-                self._link_is_broken(probe, heard)
-                return
+                if self.voice.is_the_links(probe, max(loss, _LINK_LOSS_MIN)):
+                    self._link_is_broken(probe, heard)
+                    return
+                if self.voice.is_unheard(probe):
+                    probe.over = True
+                    member.link.probe = None
+                    core.adjust_health(1)
+                    return
         elif probe.suspect_ns < 0:
             patient = elapsed_ns < config.probe_window_ns * core.multiplier
             if not patient and probe.attempts >= attempts_needed(loss, _ERROR_SUSPECT):
