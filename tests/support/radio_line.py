@@ -4,7 +4,7 @@ import itertools
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,71 @@ def marks(timeout_s: int) -> list[pytest.MarkDecorator]:
     return [*namespaces.marks(timeout_s), missing]
 
 
-class RadioLine:
-    """The daemons and what lies between them; stopped by `close`."""
+class Lettered:
+    """Daemons of one letter each, and how they see each other; stopped by `close`."""
+
+    def __init__(self, names: str, daemons: Sequence[PlainDaemon], patience_s: float) -> None:
+        """Nobody runs yet.
+
+        Args:
+            names: One letter each, in the order of the daemons.
+            daemons: Their processes to be.
+            patience_s: How long anything is waited for.
+        """
+        self.names, self.daemons, self._patience_s = names, daemons, patience_s
+        self.all_alive = {name: dict.fromkeys(names, "alive") for name in names}
+
+    def of(self, name: str) -> PlainDaemon:
+        """The daemon of a letter."""
+        return self.daemons[self.names.index(name)]
+
+    def counts(self, name: str) -> dict[str, int]:
+        """What a daemon has counted in this life."""
+        return dict(self.of(name).ask("counters")["own"])
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once."""
+        self.of(name).stop(signal.SIGKILL)
+
+    def see(self, wanted: dict[str, dict[str, str]]) -> float:
+        """Wait until daemons see others so: by name, by name the state. Seconds that took."""
+
+        def seen() -> dict[str, dict[str, str]]:
+            return {name: self.of(name).members() for name in wanted}
+
+        return self.wait(
+            lambda: all(
+                {other: states.get(other) for other in wanted[name]} == wanted[name] for name, states in seen().items()
+            ),
+            f"members seen as {wanted}",
+            seen,
+        )
+
+    def tell(self, name: str) -> float:
+        """An event of the first comes to the last. Seconds that took."""
+        self.daemons[0].ask("event", name=name)
+        last = self.daemons[-1]
+        return self.wait(lambda: any(row["subject"] == name for row in last.events()), f"the event {name} at the last")
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Every `failed` that anybody said: who, about whom."""
+        said = ((daemon.name, event) for daemon in self.daemons for event in daemon.events())
+        return [(name, event["subject"]) for name, event in said if event["event"] == "failed"]
+
+    def wait(self, done: Callable[[], bool], what: str, seen: Callable[[], object] = str) -> float:
+        """Seconds until something holds."""
+        begun = time.monotonic()
+        wait_for(done, what, self._patience_s, seen)
+        return time.monotonic() - begun
+
+    def close(self) -> None:
+        """Stop everybody."""
+        for daemon in self.daemons:
+            daemon.stop(signal.SIGKILL)
+
+
+class RadioLine(Lettered):
+    """The daemons and what lies between them."""
 
     def __init__(
         self, networks: Networks, folder: Path, patience_s: float, *flags: str, names: str = NAMES, reach: int = 1
@@ -40,8 +103,7 @@ class RadioLine:
             names: One letter each.
             reach: How many on each side a daemon hears.
         """
-        self._networks, self._patience_s, self.names = networks, patience_s, names
-        self.all_alive = {name: dict.fromkeys(names, "alive") for name in names}
+        self._networks = networks
         numbers = range(1, len(names) + 1)
         self._hidden = [(a, b) for a, b in itertools.combinations(numbers, 2) if b - a > reach]
         dev_fleet_secret(folder / "fleet")
@@ -51,7 +113,7 @@ class RadioLine:
         networks.part(_AIR, self._hidden)
         settings = [f"SWARMD_{flag}" for flag in flags if "=" in flag]
         flags = ("--dev-fleet", str(folder / "fleet"), *(flag for flag in flags if "=" not in flag))
-        self.daemons = [
+        daemons = [
             PlainDaemon(
                 name,
                 folder / name,
@@ -60,6 +122,7 @@ class RadioLine:
             )
             for index, name in enumerate(names, 1)
         ]
+        super().__init__(names, daemons, patience_s)
 
     def start(self) -> None:
         """Each is told the one before it; until everybody sees everybody over hops."""
@@ -78,51 +141,11 @@ class RadioLine:
         cut = [(self.names.index(pair[0]) + 1, self.names.index(pair[1]) + 1) for pair in pairs]
         self._networks.part(_AIR, [*self._hidden, *cut])
 
-    def kill(self, name: str) -> None:
-        """End a daemon at once."""
-        self.daemons[self.names.index(name)].stop(signal.SIGKILL)
-
-    def see(self, wanted: dict[str, dict[str, str]]) -> float:
-        """Wait until daemons see others so: by name, by name the state. Seconds that took."""
-
-        def seen() -> dict[str, dict[str, str]]:
-            return {name: self.daemons[self.names.index(name)].members() for name in wanted}
-
-        return self.wait(
-            lambda: all(
-                {other: states.get(other) for other in wanted[name]} == wanted[name] for name, states in seen().items()
-            ),
-            f"members seen as {wanted}",
-            seen,
-        )
-
-    def tell(self, name: str) -> float:
-        """An event of the first comes to the last. Seconds that took."""
-        self.daemons[0].ask("event", name=name)
-        last = self.daemons[-1]
-        return self.wait(lambda: any(row["subject"] == name for row in last.events()), f"the event {name} at the last")
-
     def sent(self) -> int:
         """Packets that all devices have sent so far, acknowledgements of TCP and all."""
         counter = "/sys/class/net/eth0/statistics/tx_packets"
         numbers = range(1, len(self.names) + 1)
         return sum(int(self._networks.exec(self._networks.device(index), "cat", counter)) for index in numbers)
-
-    def failures(self) -> list[tuple[str, str]]:
-        """Every `failed` that anybody said: who, about whom."""
-        said = ((daemon.name, event) for daemon in self.daemons for event in daemon.events())
-        return [(name, event["subject"]) for name, event in said if event["event"] == "failed"]
-
-    def wait(self, done: Callable[[], bool], what: str, seen: Callable[[], object] = str) -> float:
-        """Seconds until something holds."""
-        begun = time.monotonic()
-        wait_for(done, what, self._patience_s, seen)
-        return time.monotonic() - begun
-
-    def close(self) -> None:
-        """Stop everybody."""
-        for daemon in self.daemons:
-            daemon.stop(signal.SIGKILL)
 
 
 ALL_ALIVE = {name: dict.fromkeys(NAMES, "alive") for name in NAMES}
