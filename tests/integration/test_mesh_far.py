@@ -66,14 +66,17 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
 def test_an_inference_is_borrowed_whole_and_at_the_next_the_only_relay_dies(farm: Farm) -> None:
     """The next is asked for at once: what the first took, 15 s, says nothing of the short words before it."""
     line = farm.line("abc", 1)
+    first = line.daemons[0]
+    alarms = first.log().count("send-failed")  # Before it is a mesh a neighbour's neighbour is one that should answer.
     asked = farm.borrow(line)
     _, error = asked.communicate(timeout=PATIENCE_S)
     assert asked.returncode == 0, error
     farm.borrowing.is_whole(PATIENCE_S)
-    first = line.daemons[0]
     counts = first.ask("counters")["own"]
     assert counts["node_far_streams_sent"] == 1
     assert not counts.get("node_far_streams_failed")
+    assert counts["node_send_errors"], "the direct path was not tried"
+    assert first.log().count("send-failed") == alarms, "an alarm, and the relay carried it"
     asked = farm.borrow(line)
     line.kill("b")  # Nobody else leads to the lender.
     _, error = asked.communicate(timeout=PATIENCE_S)

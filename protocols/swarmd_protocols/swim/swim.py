@@ -481,8 +481,8 @@ class Swim:
         ways = [member for member in core.table.at(destination) if member.address != destination]
         for member in ways:
             member.link.way = ""
-        if ways:
-            return  # One way of several: the others are tried, and silence tells the rest.
+        if ways or core.view.routes.lead_to(core.table.at(destination)):
+            return  # One way of several: the others are tried, and silence tells the rest. Or others hand it on.
         core.adjust_health(1)
         if core.now_ns - self._alarmed_ns > 60 * _S:
             self._alarmed_ns = core.now_ns

@@ -4,10 +4,11 @@ The cost of a chain is what its transmissions are expected to be. What is left o
 hop's own reckoning: so nothing that is handed on goes in a circle, however old anybody's reports are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from swarmd_protocols.swim.mesh.graph import Heard, Key, reached
+from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key, reached
 
 
 class Way(NamedTuple):
@@ -45,6 +46,12 @@ class Routes:
         self._own, self._near, self._links = own, near, links
         self.costs = reached(own, near, links)
         self._ways.clear()
+
+    def lead_to(self, members: Sequence[Member]) -> bool:
+        """Whether there are some, all of them far, and others hand on what goes to them: a datagram that goes straight
+        there, as one does now and then to find out whether it comes, is expected to fail.
+        """
+        return bool(members) and all(one.where < 0 and one.node[:KEY_BYTES] in self.costs for one in members)
 
     def ways(self, target: Key) -> list[Way]:
         """The ways to a member, the cheapest first; none leads through this node a second time.
