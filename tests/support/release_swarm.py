@@ -62,6 +62,7 @@ class SwarmWorld:
             upload_timeout_ns=(45 if stall else 20) * CHUNK_NS,
             reoffer_ns=15 * CHUNK_NS,
             backoff_ns=CHUNK_NS,
+            retry_ns=300 * CHUNK_NS,
         )
         self.ids = [NodeId(index.to_bytes(16, "big")) for index in range(nodes + 1)]
         self.speed = [1 + self.rng.uniform(-spread, spread) for _ in range(nodes + 1)]

@@ -8,8 +8,8 @@ The rules, each bought with a measurement (docs/performance/releases.md):
   different neighbours carry different chunks away; a chunk that nobody else shows for a while is offered again;
 - an uploader has a small window of chunks on their way and waits for the receiver's `have` before the next, so bulk
   never builds a queue in front of probes and leases, and a slow receiver slows only itself;
-- who gives a bad chunk is asked no more for a while and goes on being given to; who lets requests time out is asked
-  after all others;
+- who gives a bad chunk is asked for a while only for what nobody else shows (`bans.py`), and goes on being given to;
+  who lets requests time out is asked after all others;
 - what was never asked for is dropped unread; lengths come from the signed manifest;
 - while the blob is cast on a shared channel (`casting.py`), the caster shows nothing and receivers hold their requests.
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.bans import Bans
 from swarmd_protocols.releases.chunksets import Counts, pick
 from swarmd_protocols.releases.neighbour import Account, Neighbour
 from swarmd_protocols.releases.statements import Blob
@@ -70,6 +71,8 @@ class SwarmingConfig:
     reorder_ns: int = 200_000_000
     """A datagram may be overtaken by others for so long: a tenth of a second on a bad radio, and as much again."""
     ban_ns: int = 600_000_000_000
+    retry_ns: int = 10_000_000_000
+    """Before who gave a bad chunk is asked for one that nobody else shows (`Bans`)."""
     reset_every_ns: int = 10_000_000_000
     """A neighbour that shows fewer chunks than before has lost some, once in so long; more often it is not believed."""
 
@@ -91,8 +94,8 @@ class BlobSwarm:
     hold_until_ns: int = 0
     """Asks for nothing before then: its chunks are being cast."""
     accounts: dict[NodeId, Account] = field(default_factory=dict)
-    banned: dict[NodeId, int] = field(default_factory=dict)
-    """Who gave a bad chunk, and until when, monotonic nanoseconds, it is neither asked nor counted among the holders.
+    banned: Bans = field(init=False)
+    """Who gave a bad chunk: not counted among the holders.
 
     It is given what it lacks as anybody is: a device whose memory flips bits is not to stay with an old model.
     """
@@ -121,6 +124,7 @@ class BlobSwarm:
     def __post_init__(self) -> None:
         self._window = UploadWindow(self.config.upload_window, self.config.upload_window_max)
         self._asking = UploadWindow(self.config.requests, self.config.requests_max)
+        self.banned = Bans(self.config.ban_ns, self.config.retry_ns)
         count = len(self.hashes)
         assert count == self.blob.chunk_count
         self._copies, self._offered = Counts(count), Counts(count)
@@ -294,18 +298,18 @@ class BlobSwarm:
             account.wasted += len(data)
             return False, self._want(now_ns)
         account.received += len(data)
+        self.banned.gave(node, now_ns)
         return True, [*self._took(index, node), *self._want(now_ns)]
 
     def _ban(self, node: NodeId, now_ns: int) -> None:
-        """Ask a peer for nothing for a while, and count nothing that it shows."""
+        """Count nothing that a peer shows, for a while."""
         if node not in self.banned:
             self._copies.take(self._near[node].has)
-        self.banned[node] = now_ns + self.config.ban_ns
+        self.banned.add(node, now_ns)
 
     def _forgive(self, now_ns: int) -> None:
         """Whose time is over is asked as others are."""
-        for node in [node for node, until_ns in self.banned.items() if until_ns <= now_ns]:
-            del self.banned[node]
+        for node in self.banned.over(now_ns):
             if node in self._near:
                 self._copies.add(self._near[node].has)
 
@@ -382,17 +386,19 @@ class BlobSwarm:
         actions: list[SwarmAction] = []
         if self.complete or self.is_paused or now_ns < self.hold_until_ns:
             return actions
-        idle = [
-            (node, one)
+        idle = {
+            node: one.has if node not in self.banned else one.has & self._copies.under(1)
             for node, one in self._near.items()
-            if one.asked is None and one.not_before_ns <= now_ns and node not in self.banned
-        ]
+            if one.asked is None
+            and one.not_before_ns <= now_ns
+            and (node not in self.banned or self.banned.is_due(node, now_ns))
+        }
         free = self._asking.room((one.asked_ns for one in self._near.values() if one.asked is not None), now_ns)
         while free > 0:
             need = self.everything & ~self.have & ~self._pending
             shown = 0
-            for _, one in idle:
-                shown |= one.has
+            for has in idle.values():
+                shown |= has
             candidates = shown & need
             if not need:
                 late = self._late(shown, now_ns)[:1]
@@ -401,12 +407,15 @@ class BlobSwarm:
             if not candidates:
                 break
             index = pick(self._copies.least(candidates), self.rng)
-            holders = [item for item in idle if item[1].has >> index & 1]
-            fewest = min(one.silences for _, one in holders)
-            node, neighbour = self.rng.choice([item for item in holders if item[1].silences == fewest])
+            holders = [node for node, has in idle.items() if has >> index & 1]
+            fewest = min(self._near[node].silences for node in holders)
+            node = self.rng.choice([node for node in holders if self._near[node].silences == fewest])
+            neighbour = self._near[node]
             neighbour.asked, neighbour.asked_ns, neighbour.ask_again_ns = index, now_ns, self.config.ask_repeat_ns
             self._pending |= 1 << index
-            idle.remove((node, neighbour))
+            del idle[node]
+            if node in self.banned:
+                self.banned.asked(node, now_ns)
             free -= 1
             actions.append(Ask(node, index))
         return actions
