@@ -43,6 +43,9 @@ class StateChecker(CheckerBase):
         super().__init__(run)
         self._grown: dict[tuple[int, NodeId], tuple[int, tuple[int, int]]] = {}
         """By host and tainted author: when its log changed last, and to what (in which life)."""
+        self._owed_ns: dict[tuple[int, NodeId], int] = {}
+        """When a host last owed something of a tainted author: what it lacks comes at the author's rate, part by part,
+        and it owes nothing in the moment before it asks for the next."""
         self._cut_off: set[int] = set()
         """Healthy hosts that no path leads to at the end, as where a revoked one is all that is between."""
         self._cut_ns = 0
@@ -77,6 +80,8 @@ class StateChecker(CheckerBase):
         for author in self.run.tainted_ids():
             for host in self.run.live():
                 replica = self.run.replica(host)
+                if replica is not None and self._owes(host, author):
+                    self._owed_ns[host.index, author] = now_ns
                 log = None if replica is None else replica._holdings.store.logs.get(author)
                 figures = (host.boots, 0 if log is None else log.lasting)
                 if self._grown.get((host.index, author), (0, figures))[1] != figures:
@@ -93,7 +98,7 @@ class StateChecker(CheckerBase):
         owed = {
             author
             for author in self.run.tainted_ids()
-            if any(self._owes(host, author) or self._is_kept_short(host, author, hosts) for host in hosts)
+            if any(self._owes_lately(host, author) or self._is_kept_short(host, author, hosts) for host in hosts)
         }
         alike: dict[tuple[tuple[bytes, int], ...], list[Host]] = {}
         groups: dict[bytes, list[Host]] = {}
@@ -140,6 +145,10 @@ class StateChecker(CheckerBase):
                 text = f"clocks are {max(times) - min(times)} ms apart, and one counts what another does not"
                 self.run.watch.violate("state.diverged", text)
                 return
+
+    def _owes_lately(self, host: Host, author: NodeId) -> bool:
+        since_ns = self.run.engine.now_ns - self._owed_ns.get((host.index, author), -ASKED_NS - 1)
+        return since_ns <= ASKED_NS or self._owes(host, author)
 
     def _owes(self, host: Host, author: NodeId) -> bool:
         quotas = self.run.replica(host)._intake.quotas
