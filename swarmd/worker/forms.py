@@ -72,8 +72,13 @@ class Link:
         self._samples = deque[float](maxlen=_SAMPLES)
 
     def note(self, size_bytes: int, took_ns: int, way_ns: int) -> None:
-        """An answer: what it took beyond its lender's work, and the way there and back of no bytes."""
-        self._samples.append(max(0, took_ns - way_ns) / max(1, size_bytes))
+        """An answer: what it took beyond its lender's work, and the way there and back of no bytes; 0: not known.
+
+        One that has come back sooner than a word without bytes shows that this was measured wrong, and no pace.
+        """
+        if not 0 < way_ns < took_ns:
+            return
+        self._samples.append((took_ns - way_ns) / max(1, size_bytes))
 
     @property
     def ns_per_byte(self) -> float | None:

@@ -43,6 +43,8 @@ LENT = unhurried(Path(_MODELS.name))
 LARGE, SMALL = load_bundle(LENT), load_bundle("zoo:tiny-224")
 CORE_SHARE = 0.1
 """Of one core that the weak borrower has: a tenth of this machine's is a small board's."""
+QUALITY = 85
+"""Of JPEGs where the owner allows them."""
 ABILITY = "detect/pv-fault"
 CGROUP = Path("/sys/fs/cgroup")
 LONG = "drone-9 failed drone-4\nrover-3 failed rover-8\ndrone-2 autopilot link near row 7\n5 soiling review"
@@ -52,9 +54,9 @@ LONG = "drone-9 failed drone-4\nrover-3 failed rover-8\ndrone-2 autopilot link n
 class Field:
     """Two lenders and a borrower."""
 
-    def __init__(self, folder: Path, loss: int) -> None:
+    def __init__(self, folder: Path, loss: int, rate: str = "10mbit") -> None:
         self.lab = Lab(own_name("o"), folder, 3, ["--inference", "127.0.0.1:0"])
-        self.folder, self.loss = folder, loss
+        self.folder, self.loss, self.rate = folder, loss, rate
         self.lenders, self.borrower = self.lab.daemons[:2], self.lab.daemons[2]
 
     def configure(self, index: int, models: Sequence[str], lending: str, inference: str = "") -> None:
@@ -68,7 +70,7 @@ class Field:
 
     def start(self) -> None:
         """All three, which then know each other, and what is offered."""
-        self.lab("link", "1,2,3", "--rate", "10mbit", "--delay", "10", "--loss", str(self.loss))
+        self.lab("link", "1,2,3", "--rate", self.rate, "--delay", "10", "--loss", str(self.loss))
         self.lab.start()
         wait_for(lambda: set(self.offers()) >= {"n1", "n2"}, "both offers", seen=self.offers)
         wait_for(self.address, "the borrower's worker", seen=self.borrower.log)
@@ -96,7 +98,7 @@ class Field:
 
     def ask(
         self, name: str, digest: str, requests: int, clients: int, deadline_ms: int, how: str,
-        told: Callable[[Row], None] = lambda row: None, pictures: str = "",
+        told: Callable[[Row], None] = lambda row: None, pictures: str = "", form: str = "",
     ) -> list[Row]:  # fmt: skip
         """What a program on the borrower got."""
         wait_for(lambda: (self.borrower.status().get("inference") or {}).get("address"), "the worker")
@@ -104,7 +106,7 @@ class Field:
         client = subprocess.Popen(
             [
                 *("ip", "netns", "exec", f"{self.lab._name}-3", sys.executable, "-m", "tests.support.offload_client"),
-                *(address, name, digest, str(requests), str(clients), str(deadline_ms), how, pictures),
+                *(address, name, digest, str(requests), str(clients), str(deadline_ms), how, pictures, form),
             ],
             stdout=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
@@ -124,10 +126,10 @@ class Field:
 
 
 @contextmanager
-def field(loss: int) -> Iterator[Field]:
+def field(loss: int, rate: str = "10mbit") -> Iterator[Field]:
     """A field of its own for one case."""
     with tempfile.TemporaryDirectory(prefix="swarmd-bench-") as folder:
-        one = Field(Path(folder), loss)
+        one = Field(Path(folder), loss, rate)
         try:
             yield one
         finally:
@@ -214,6 +216,34 @@ def weak(loss: int) -> Iterator[dict[str, Any]]:
                     "false": len(called - flight.truth),
                     "bytes": (one.counts() - before)["borrow_request_bytes"], **times(rows),
                     "suspected": one.suspicions(),
+                }  # fmt: skip
+
+
+def forms(loss: int) -> Iterator[dict[str, Any]]:
+    """The same pictures as they are, without loss, and in whichever form the owner allows and the link suggests."""
+    frames = list(Flight(OffloadOptions(frames=40, noise=1.0, size="320x256")).frames())
+    for rate in ("10mbit", "1mbit"):
+        with field(loss, rate) as one:
+            path = one.folder / "pictures.npy"
+            np.save(path, np.stack([np.atleast_3d(frame.image) for frame in frames]))
+            for index in (1, 2):
+                one.configure(index, [LENT], "lend = true")
+            one.configure(3, ["zoo:nano-160"], f"borrow = true\njpeg_quality = {QUALITY}")
+            one.start()
+            said: dict[int, list[str]] = {}
+            for form in ("raw", "lossless", ""):
+                asks = (LARGE.name, LARGE.digest, len(frames), 1, 20_000, "yes", lambda row: None, str(path), form)
+                one.ask(*asks)  # So that the link is measured.
+                before = one.counts()
+                rows = one.ask(*asks)
+                said = said or {row["number"]: row.get("labels", []) for row in rows}
+                yield {
+                    "case": "forms", "rate": rate, "loss": loss, "asked_for": form or "any", "requests": len(rows),
+                    "went_as": dict(Counter(row.get("form", "") for row in rows)),
+                    "answered": sum(row["status"] == 200 for row in rows),
+                    "bytes_each": (one.counts() - before)["borrow_request_bytes"] // len(rows), **times(rows),
+                    "labels_as_raw": sum(said[row["number"]] == row.get("labels") for row in rows),
+                    "suspected": one.suspicions(), "load": round(os.getloadavg()[0], 1),
                 }  # fmt: skip
 
 
@@ -433,7 +463,7 @@ SERVERS = "servers"
 """The case that needs no radio."""
 CASES: dict[str, Callable[[int], Iterator[dict[str, Any]]]] = {
     "weak": weak, "kill": kill, "hostile": hostile, "release": release, "flood": flood,
-    "text": text,
+    "text": text, "forms": forms,
 }  # fmt: skip
 
 

@@ -37,6 +37,13 @@ def _links_are_all_alike(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Link, "ns_per_byte", None)
 
 
+def _a_way_is_never_wrong(patch: pytest.MonkeyPatch) -> None:
+    def note(self: Link, size_bytes: int, took_ns: int, way_ns: int) -> None:
+        self._samples.append(max(0, took_ns - way_ns) / max(1, size_bytes))
+
+    patch.setattr(Link, "note", note)
+
+
 def _the_own_model_sees_what_travels(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Elsewhere, "exact_of", lambda self, asked: None)
 
@@ -148,6 +155,7 @@ def a_byte_is_left_over() -> None:
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_other_pixels_always, laws.test_other_pixels_go_only_where_everybody_allows_them),
     (_keeping_changes_nothing, laws.test_what_is_kept_has_one_form_whatever_the_link),
+    (_a_way_is_never_wrong, laws.test_a_way_that_is_longer_than_answers_took_is_no_free_link),
     (_links_are_all_alike, laws.test_the_cheapest_form_goes_over_the_link_as_it_is),
     (_the_own_model_sees_what_travels, lending.the_own_model_answers_with_the_programs_pixels),
     (_equal_requests_are_one, lending.of_two_equal_requests_each_is_answered_with_the_programs_pixels),

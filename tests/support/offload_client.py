@@ -1,8 +1,9 @@
 """A program that asks the inference API for one bundle again and again, where the daemon is. One JSON row a request.
 
-python -m tests.support.offload_client ADDRESS NAME DIGEST REQUESTS CLIENTS DEADLINE_MS HOW [PICTURES.npy]
+python -m tests.support.offload_client ADDRESS NAME DIGEST REQUESTS CLIENTS DEADLINE_MS HOW [PICTURES.npy [FORM]]
 
 With an empty DIGEST the newest of that name is asked. Pictures are asked about in turn.
+FORM is the header `Swarmd-Form`.
 """
 
 import http.client
@@ -26,7 +27,7 @@ Row = dict[str, Any]
 def ask_all(
     address: str, bundle: tuple[str, str], requests: int, clients: int, deadline_ms: int, how: str,
     told: Callable[[Row], None] = lambda row: None, pictures: "np.ndarray | None" = None, copies: int = 1,
-    is_more: Callable[[int], bool] | None = None,
+    is_more: Callable[[int], bool] | None = None, form: str = "",
 ) -> list[Row]:  # fmt: skip
     """What came of so many requests of so many clients at once; `told` of each as it comes.
 
@@ -41,6 +42,7 @@ def ask_all(
         copies: Lenders that work on each at once.
         is_more: Whether a request of this number is asked; None: so many in all.
         pictures: N x rows x columns x channels; None: the golden one of small-320.
+        form: The header `Swarmd-Form`; "": none.
     """
     if pictures is None:
         pictures = np.load(ZOO / "small-320.golden.npz")["image"][None, ..., None]
@@ -53,7 +55,7 @@ def ask_all(
     ).encode()
     name, digest = quote(bundle[0], safe=""), bundle[1]
     path = f"/v2/models/{name}.detect{f'/versions/{digest}' if digest else ''}/infer"
-    headers = {JSON_LENGTH: str(len(head)), "Swarmd-Borrow": how}
+    headers = {JSON_LENGTH: str(len(head)), "Swarmd-Borrow": how} | ({"Swarmd-Form": form} if form else {})
     goes_on = is_more or (lambda number: number < requests)
     numbers, lock, rows = count(), threading.Lock(), list[Row]()
 
@@ -72,6 +74,7 @@ def ask_all(
                 outputs = dict(read_outputs(json.loads(data[:length])["outputs"], data[length:]))
                 row["labels"], row["boxes"] = outputs["labels"].tolist(), outputs["boxes"].tolist()
                 row["version"] = json.loads(data[:length])["model_version"]
+                row["form"] = response.headers.get("Swarmd-Form", "")
                 row["parts"] = response.headers.get("Swarmd-Parts", "")
             with lock:
                 rows.append(row)
@@ -87,12 +90,21 @@ def ask_all(
 
 
 def main(
-    address: str, name: str, digest: str, requests: str, clients: str, deadline_ms: str, how: str, pictures: str = ""
+    address: str,
+    name: str,
+    digest: str,
+    requests: str,
+    clients: str,
+    deadline_ms: str,
+    how: str,
+    pictures: str = "",
+    form: str = "",
 ) -> None:
     """Print each row."""
     ask_all(
         address, (name, digest), int(requests), int(clients), int(deadline_ms), how,
         lambda row: print(json.dumps(row), flush=True), np.load(pictures) if pictures else None,
+        form=form,
     )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def test_a_side_that_no_jpeg_has_is_none() -> None:
         assert as_jpeg(image, 90) is None
         one = Forms(90)
         for _ in range(5):
-            one.link.note(10_000, 80_000_000, 0)
+            one.link.note(10_000, 80_000_000, 1)
         content = json.dumps(
             {"inputs": [{"name": "image", "shape": sides, "datatype": "UINT8",
                          "parameters": {"binary_data_size": image.nbytes}}]}

@@ -1,6 +1,7 @@
 """Lenders that have answered nothing yet: the way to them is measured, and a ticket had, before a program waits."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,10 @@ def chosen(offers: list[Offer], times: dict[NodeId, Times]) -> set[NodeId]:
 
 def asks(swarm: Swarm, since: int = 0) -> list[NodeId]:
     return [to for sender, to, said in swarm.said[since:] if sender == NODES[0] and isinstance(said, messages.Ask)]
+
+
+def swarm_ways(swarm: Swarm) -> dict[NodeId, int]:
+    return {node: times.way_ns for node, times in swarm.nodes[NODES[0]]._borrower._dispatcher.times.items()}
 
 
 def a_lender_whose_way_is_known_is_not_left_for_a_word() -> None:
@@ -81,8 +86,37 @@ def the_first_request_waits_for_no_ticket() -> None:
     begun = len(swarm.said)
     swarm.borrow()
     assert [type(said) for _, _, said in swarm.said[begun:]] == [messages.Request]
-    ways = {node: times.way_ns for node, times in swarm.nodes[NODES[0]]._borrower._dispatcher.times.items()}
-    assert ways == {NODES[1]: 4 * MS, NODES[2]: 4 * MS}
+    assert swarm_ways(swarm) == {NODES[1]: 4 * MS, NODES[2]: 4 * MS}
+
+
+def a_first_word_that_waited_for_a_connection_is_no_way() -> None:
+    """The next request takes a word along that measures it, before its input; once, whatever comes of that."""
+    swarm = Swarm(2)
+    swarm.turn()
+    swarm.command(NODES[0], WANTS)
+    swarm.now_ns += 274 * MS
+    swarm.turn()
+    assert swarm_ways(swarm) == {NODES[1]: 274 * MS}
+    for number, took_ms in ((1, 95), (2, 95), (3, 15)):
+        begun = len(swarm.said)
+        swarm.later(1_000)
+        swarm.stock(NODES[1])
+        swarm.turn()
+        swarm.borrow(number)
+        said = [type(said) for sender, _, said in swarm.said[begun:] if sender == NODES[0]]
+        assert said == ([messages.Ask] if number == 2 else []) + [messages.Request]
+        if number == 2:  # The word comes first, and its answer too.
+            swarm.now_ns += 20 * MS
+            _, to, ask = swarm.wire.popleft()
+            swarm.perform(to, swarm.nodes[to].on_message(NODES[0], ask, swarm.now_ns))
+            sender, to, grant = swarm.wire.pop()
+            swarm.perform(to, swarm.nodes[to].on_message(sender, grant, swarm.now_ns))
+        swarm.now_ns += took_ms * MS
+        swarm.turn()
+        assert swarm_ways(swarm) == {NODES[1]: (0, 20 * MS, 0)[number - 1]}
+    begun = len(swarm.said)
+    swarm.borrow(4)
+    assert [type(said) for sender, _, said in swarm.said[begun:]] == [messages.Request]
 
 
 def what_nobody_asks_for_costs_no_word() -> None:
@@ -180,6 +214,27 @@ def _nothing_wanted_goes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ahead, "BUNDLES_MAX", 1_000)
 
 
+def _a_way_is_never_wrong(patch: pytest.MonkeyPatch) -> None:
+    whole = Times.note
+
+    def note(self: Times, *about: Any, **more: Any) -> None:
+        way_ns = self.way_ns
+        whole(self, *about, **more)
+        self.way_ns, self.wants_way = way_ns, False
+
+    patch.setattr(Times, "note", note)
+
+
+def _it_is_measured_each_time(patch: pytest.MonkeyPatch) -> None:
+    whole = Times.note
+
+    def note(self: Times, *about: Any, **more: Any) -> None:
+        whole(self, *about, **more)
+        self.wants_way = not self.way_ns
+
+    patch.setattr(Times, "note", note)
+
+
 PAIRS: list[tuple[Law, Mutant]] = [
     (a_lender_whose_way_is_known_is_not_left_for_a_word, _a_word_is_a_measure),
     (nobody_is_outrun_before_it_could_be_back, _a_word_is_a_measure),
@@ -187,6 +242,8 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (one_lost_frame_is_no_way, _the_last_way_counts),
     (the_first_request_waits_for_no_ticket, _nobody_looks_ahead),
     (the_first_request_waits_for_no_ticket, _no_way_is_measured),
+    (a_first_word_that_waited_for_a_connection_is_no_way, _a_way_is_never_wrong),
+    (a_first_word_that_waited_for_a_connection_is_no_way, _it_is_measured_each_time),
     (what_nobody_asks_for_costs_no_word, _once_wanted_is_always_wanted),
     (who_gives_no_ticket_is_left_for_a_while, _whoever_refuses_is_asked_each_second),
     (a_few_tickets_are_held_and_not_of_the_same_few, _everybody_is_asked),

@@ -20,7 +20,7 @@ from swarmd.worker.forms import Forms, Link
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.hush import BAD_MAX, BORROWERS_MAX, HUSH_NS, Hush
 from swarmd.worker.oip import JSON_LENGTH, FormError, OipError, read_answer, read_question
-from swarmd.worker.pictures import DIFF, JPEG, RAW, as_jpeg, differences, from_differences, from_jpeg
+from swarmd.worker.pictures import DIFF, FORMS, JPEG, RAW, as_jpeg, differences, from_differences, from_jpeg
 from swarmd_models.backends.base import Array
 from swarmd_models.service import DETECT, Port, Run, Tensors
 from tests.support.lending_pair import Pair
@@ -123,8 +123,19 @@ def test_one_slow_answer_is_no_pace() -> None:
     assert link.ns_per_byte is None
     for took_ns in (4 * MS, 5 * MS, 900 * MS, 4 * MS, 0):
         link.note(1_000, took_ns, 3 * MS)
-    assert link.ns_per_byte == 1_000.0
-    assert (lambda one: (one.note(0, 5, 9), one.ns_per_byte)[1])(Link()) == 0.0
+    assert link.ns_per_byte == 1_500.0
+    assert (lambda one: (one.note(0, 9, 5), one.ns_per_byte)[1])(Link()) == 4.0
+
+
+def test_a_way_that_is_longer_than_answers_took_is_no_free_link() -> None:
+    """It was measured while a connection was made, 274 ms, and answers of 82 kB over 10 Mbit/s took 95."""
+    one = Forms(90)
+    for way_ns in (274 * MS, 0):
+        for _ in range(15):
+            one.link.note(82_000, 95 * MS, way_ns)
+    assert one.choose(82_000, 1_000 * MS, FORMS) == DIFF
+    one.link.note(82_000, 95 * MS, 20 * MS)
+    assert one.choose(82_000, 1_000 * MS, FORMS) == JPEG
 
 
 @pytest.mark.parametrize(

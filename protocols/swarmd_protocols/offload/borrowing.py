@@ -385,7 +385,7 @@ class Borrower:
             data = data_for(ask, lender)
             request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes, ask.priority)
             send = Send(lender, messages.encode_message(request), True, Priority.BULK)
-            return [send, *self._renew(held, where, now_ns)]
+            return [*self._renew(held, where, now_ns), send]  # What stands behind no input measures the way.
         asking = self._asking.get(where)
         if asking is not None and now_ns - asking.at_ns < _AGAIN_NS:
             if asking.is_denied:
@@ -414,8 +414,11 @@ class Borrower:
         is_low = held.count * _LOW < ticket.count_max or held.size_bytes * _LOW < ticket.bytes_max
         is_old = self._physical_ms(now_ns) + _RENEW_MS > ticket.until_ms
         asking = self._asking.get(where)
-        if not (is_low or is_old) or (asking is not None and now_ns - asking.at_ns < _AGAIN_NS):
+        times = self._dispatcher.times_of(where[0])
+        is_due = is_low or is_old or times.wants_way
+        if not is_due or (asking is not None and now_ns - asking.at_ns < _AGAIN_NS):
             return []
+        times.wants_way = False
         return _ask_ticket(self._asking, where, [], now_ns)
 
     def _fail(

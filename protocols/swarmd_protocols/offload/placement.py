@@ -158,6 +158,9 @@ class Times:
         """The least of them: looked at for each lender of each request, and changed by an answer alone."""
         self.way_ns = 0
         """There and back, by a word that no work stands behind; 0: not measured."""
+        self.wants_way = False
+        """Whether a word should be sent to measure it: the first one was refuted, which waited for a connection."""
+        self._is_refuted = False
         self._streamed: Times | None = None
         """Of what goes to it as a stream, as if each should take `_STREAM_NS`; None: nothing has."""
 
@@ -177,6 +180,8 @@ class Times:
             share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
             self._mean_ns += (took_ns - self._mean_ns) * max(share, 1 / _SAMPLES)
         self._at_ns = now_ns
+        if is_answer and self.way_ns > took_ns:  # It came back sooner than a word was said to: so that was no way.
+            self.way_ns, self.wants_way, self._is_refuted = 0, not self._is_refuted, True
         if is_answer:
             self._samples = [*self._samples, took_ns][-_SAMPLES:]
             self._best_ns = min(self._samples)
