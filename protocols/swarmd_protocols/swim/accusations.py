@@ -287,6 +287,21 @@ class Accusations:
         self._judge.evaluate(member, "answers again, and nobody else finds it gone")
         return True
 
+    def give_way(self, member: Member) -> bool:
+        """Take a verdict back, own or others', since members say that they hear who was declared failed.
+
+        Had their word come first, there would have been no verdict: both orders end alike.
+
+        Returns:
+            Whether there was one.
+        """
+        accusations = member.accusations or {}
+        if not member.failed or not any(held.level == LEVEL_FAILED for held in accusations.values()):
+            return False
+        accusations.pop(self.core.own.node, None)
+        member.failed = False
+        return True
+
     def confirmations(self, member: Member) -> int:
         """Distinct others that suspect it or worse, at its current incarnation."""
         if not member.accusations:

@@ -89,10 +89,19 @@ class LinkReports:
             return
         before = dict(reporter.report.links)
         self.adopt(reporter, body.sequence, message.body, encode(message), body.entries)
+        self._speak_for(reporter)
         size = len(reporter.report.links_encoded)
         if core.heard(reporter.node, reporter.name, size, f"link report {body.sequence}"):
             self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
         core.changed_by(reporter.node)
+
+    def _speak_for(self, reporter: Member) -> None:
+        """Whom this node holds for failed and enough others hear, by a word that came since, is failed no longer."""
+        for node, quality in reporter.report.weighed:
+            member = self.core.table.by_node[node]
+            heard = quality == LINK_ONE_WAY and member.report.witnesses >= WITNESSES_WANTED
+            if heard and self._accusations.give_way(member):
+                self._judge.evaluate(member, f"{reporter.name} and others hear it")
 
     def is_newer(self, reporter: Member, sequence: int, message: Links | Near) -> bool:
         """Whether a report is newer than the one held of its author, and of its life."""
