@@ -157,7 +157,40 @@ def test_who_denies_alone_changes_nothing_where_there_are_others() -> None:
     assert first.denied(b"liar", {b"b": 7}, 6, 1) == []
     assert first.denied(b"liar", {}, 6, 2) == [], "once each"
     assert first.denied(b"honest", {b"a": 5}, 6, 3) == []
-    assert first.denied(b"other", {}, 6, 4) == [], "what another confirmed stays"
+    assert first.denied(b"other", {}, 6, 4) == [(b"b", 7, 0)], "what an honest one confirms stays, a liar's does not"
+
+
+def a_teller_that_was_misled_leaves_its_liar_alone() -> None:
+    """The liar says again and again what it told two that started: the second believed it and the first."""
+    first = Baseline()
+    first.take(b"misled", {b"a": 500}, 0)
+    liar = {b"a": 500}
+    assert first.denied(b"liar", liar, 6, 1) == []
+    assert first.denied(b"one", {b"a": 1}, 6, 2) == []
+    assert first.denied(b"two", {b"a": 2}, 6, 3) == [], "two say so still"
+    assert first.denied(b"misled", {b"a": 1}, 6, 4) == []
+    assert first.denied(b"liar", liar, 6, 5) == []
+    assert first.denied(b"three", {b"a": 1}, 6, 6) == [(b"a", 500, 2)]
+
+
+def test_a_teller_that_was_misled_leaves_its_liar_alone() -> None:
+    a_teller_that_was_misled_leaves_its_liar_alone()
+
+
+def test_a_liar_that_ends_all_doubt_by_repeating_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Baseline.denied
+
+    def denied(self: Baseline, peer, told, *args):  # type: ignore[no-untyped-def]
+        for origin, taken in self._taken.items():
+            if told.get(origin, 0) >= taken:
+                self._words[origin].clear()
+        return original(self, peer, told, *args)
+
+    assert_found(
+        lambda patch: patch.setattr(Baseline, "denied", denied),
+        a_teller_that_was_misled_leaves_its_liar_alone,
+        monkeypatch,
+    )
 
 
 def test_what_two_deny_is_lowered_to_the_higher_of_their_words() -> None:

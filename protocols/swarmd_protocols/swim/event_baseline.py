@@ -2,9 +2,10 @@
 
 A node that starts asks whomever it meets, and begins where the higher of the first two answers says, so that nobody
 alone brings back what was said long ago. What one member says alone is not kept: where two others have delivered less,
-theirs counts; where another has delivered as much, it stays. In a mesh, who has delivered as much may be of the same
-side, and who has less may hear the other side only through this node: there one that has less is believed, whoever
-spoke before it.
+theirs counts; where two have delivered as much and still say so, it stays. Who was misled as this node was takes its
+word back; against the one that is left then three count. In a mesh, who has delivered as much may be of the same side,
+and who has less may hear the other side only through this node: there one that has less is believed, whoever spoke
+before it.
 """
 
 from collections.abc import Mapping
@@ -159,7 +160,7 @@ class Baseline:
         self._taken: dict[bytes, int] = {}
         self._words: dict[bytes, dict[bytes, int]] = {}
         self._agree: dict[bytes, set[bytes]] = {}
-        """By origin: who has said that it delivered as much. If it has less later on, it has restarted."""
+        """By origin: who else has said that it delivered as much."""
         self._until_ns = 0
 
     def take(self, teller: bytes, taken: Mapping[bytes, int], now_ns: int) -> None:
@@ -172,10 +173,10 @@ class Baseline:
         """
         for origin, delivered in taken.items():
             if self._taken.get(origin) == delivered and self._tellers[origin] != teller:
-                self._agree.setdefault(origin, set()).add(teller)
+                self._agree[origin].add(teller)
             else:
                 self._taken[origin], self._tellers[origin] = delivered, teller
-                self._agree.pop(origin, None)
+                self._agree[origin], self._words[origin] = set(), {}
         self._until_ns = now_ns + _DOUBTED_NS
 
     def denied(
@@ -203,20 +204,20 @@ class Baseline:
             return []
         found = []
         for origin, taken in list(self._taken.items()):
-            if self._tellers[origin] == peer:
-                continue
-            word = told.get(origin, 0)
-            agree = self._agree.setdefault(origin, set())
+            word, agree, words = told.get(origin, 0), self._agree[origin], self._words[origin]
             if word >= taken:
-                self._words.pop(origin, None)
-                if len(agree) < _AGREE_MAX:
+                words.pop(peer, None)
+                if peer != self._tellers[origin] and len(agree) < _AGREE_MAX:
                     agree.add(peer)
-                continue
-            if peer in agree or (agree and not is_mesh):
-                continue
-            words = self._words.setdefault(origin, {})
-            words[peer] = word
-            if len(words) >= (_DENIALS if members > 2 else 1):
+            elif peer == self._tellers[origin]:
+                self._tellers[origin] = b""  # It was told otherwise itself, or has restarted: nothing speaks from it.
+            elif peer in agree:
+                agree.discard(peer)
+            elif peer in words or len(words) < _AGREE_MAX:
+                words[peer] = word
+            others = 0 if is_mesh else len(agree)
+            if len(words) >= (_DENIALS if members > 2 else 1) + others and others + bool(self._tellers[origin]) < 2:
                 found.append((origin, taken, max(words.values())))
-                del self._taken[origin], self._words[origin], self._agree[origin]
+                for table in (self._taken, self._tellers, self._words, self._agree):
+                    del table[origin]
         return found
