@@ -47,13 +47,13 @@ class Bans:
             until_ns, _, pause_ns = self._by_node[node]
             self._by_node[node] = until_ns, now_ns, pause_ns
 
-    def over(self, now_ns: int) -> list[NodeId]:
+    def over(self, now_ns: int) -> set[NodeId]:
         """Forget those whose time is over.
 
         Returns:
             Them.
         """
-        freed = [node for node, (until_ns, _, _) in self._by_node.items() if until_ns <= now_ns]
+        freed = {node for node, (until_ns, _, _) in self._by_node.items() if until_ns <= now_ns}
         for node in freed:
             del self._by_node[node]
         return freed

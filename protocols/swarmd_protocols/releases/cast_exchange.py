@@ -24,6 +24,7 @@ from swarmd_protocols.releases.messages import (
     CastNote,
     ChunkList,
     Piece,
+    TellChunks,
     encode_message,
 )
 from swarmd_protocols.releases.parity import parity_of
@@ -48,6 +49,11 @@ def say_to(to: NodeId, message: BlobMessage) -> Send:
     made for a second: too long for what decides who sends the next chunk.
     """
     return Send(to, encode_message(message), reliable=False, priority=Priority.SYNC)
+
+
+def tell_to(to: NodeId, tag: bytes, mask: int) -> Send:
+    """Show one peer these chunks of a blob."""
+    return say_to(to, TellChunks(tag, mask.to_bytes(-(-mask.bit_length() // 8), "little")))
 
 
 class _Outgoing(msgspec.Struct):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from swarmd_protocols.effects import Order, Rejected
 from swarmd_protocols.ids import NodeId, short
-from swarmd_protocols.releases.cast_exchange import Casts, say_to, send_to
+from swarmd_protocols.releases.cast_exchange import Casts, say_to, send_to, tell_to
 from swarmd_protocols.releases.casting import OVER, CastConfig
 from swarmd_protocols.releases.messages import (
     PREFIX_BYTES,
@@ -38,10 +38,10 @@ from swarmd_protocols.releases.requests import (
 )
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarm_actions import Ask, Blame, Give, Refuse, SwarmAction, Tell
-from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
+from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig, shows_more
 from swarmd_protocols.releases.upload_budget import UploadBudget
 from swarmd_protocols.releases.waiting import Waiting
-from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+from swarmd_protocols.subprotocol import Priority, SubEffect
 
 MAX_BLOBS = 64
 """Files that are given or got at once: those of the releases that are kept of two models. One more takes the place of
@@ -247,16 +247,14 @@ class Fetcher:
     def next_due_ns(self, now_ns: int) -> int | None:
         """When some back-off ends, if one is under way."""
         dues = [swarm.next_due_ns(now_ns) for swarm in self._swarms.values()]
-        dues.append(self.casts.due_ns)
-        if self._untold:
-            dues.append(self._tell_ns)
+        dues += [self.casts.due_ns, self._tell_ns if self._untold else None]
         return min((due for due in dues if due is not None), default=None)
 
     def on_due(self, now_ns: int) -> list[SubEffect]:
         """Some back-off is over, or news have been gathered long enough."""
         effects: list[SubEffect] = []
         if self._untold and now_ns >= self._tell_ns:
-            effects += [_tell(node, tag, mask) for (tag, node), mask in self._untold.items()]
+            effects += [tell_to(node, tag, mask) for (tag, node), mask in self._untold.items()]
             self._untold.clear()
         for tag in self.casts.tags:
             if tag in self._swarms:
@@ -377,7 +375,7 @@ class Fetcher:
             if swarm is not None and swarm.super_seed:  # It shows each neighbour its own chunks only.
                 effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
             else:
-                effects.append(_tell(node, tag, swarm.have if swarm else 0))
+                effects.append(tell_to(node, tag, swarm.have if swarm else 0))
         return effects
 
     def _on_waiting(self, sender: NodeId, waiting: Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
@@ -456,7 +454,7 @@ class Fetcher:
                 case Tell(to, mask):
                     # What was gathered for this peer is older, and would look as if chunks had been lost.
                     self._untold.pop((tag, to), None)
-                    effects.append(_tell(to, tag, mask))
+                    effects.append(tell_to(to, tag, mask))
                 case Ask(to, index):
                     effects.append(say_to(to, AskChunk(tag, index)))
                 case Refuse(to, index):
@@ -483,8 +481,7 @@ def _make_room(fetcher: Fetcher, *, is_wanted: bool) -> bool:
         return True
     wanted = _wanted(fetcher)
     spare = [one for one in swarms if one.blob.sha256 not in wanted]
-    if not spare and is_wanted:
-        spare = [one for one in swarms if one.complete]
+    spare = spare or [one for one in swarms if is_wanted and one.complete]
     if not spare:
         return False
     fetcher.drop(min(spare, key=lambda one: one.super_seed).blob.sha256)  # The oldest; nobody else may have the other.
@@ -496,5 +493,8 @@ def _lacks(swarm: BlobSwarm, set_aside: Collection[bytes]) -> bool:
     return not swarm.complete and swarm.blob.sha256[:PREFIX_BYTES] not in set_aside
 
 
-def _tell(to: NodeId, tag: bytes, mask: int) -> Send:
-    return say_to(to, TellChunks(tag, mask.to_bytes(-(-mask.bit_length() // 8), "little")))
+def may_come(fetcher: Fetcher, digest: bytes) -> bool:
+    """Whether somebody shows what is missing of a blob, or nobody is there who could."""
+    tag = digest[:PREFIX_BYTES]
+    told = fetcher._waiting[tag].told.values() if tag in fetcher._waiting else ()
+    return not fetcher._peers or any(told) or (tag in fetcher._swarms and shows_more(fetcher._swarms[tag]))

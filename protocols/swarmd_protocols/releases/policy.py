@@ -23,6 +23,7 @@ from swarmd_protocols.releases.own_word import OwnWord
 from swarmd_protocols.releases.reports import ReportBook, Verdict
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
+from swarmd_protocols.releases.stalls import DeltaStalls
 from swarmd_protocols.releases.statements import RETIRED_CODECS, Blob, BundleFile, DeltaRef, Release
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import SubEffect
@@ -121,6 +122,7 @@ class RolloutPolicy:
         self._fleet = fleet
         self._promoted: set[bytes] = set()
         self._bad_deltas: set[bytes] = set()
+        self._stalls = DeltaStalls(fetcher)
         self._applying: set[bytes] = set()
         self._served: set[bytes] = set()
         self._standings: dict[bytes, tuple[tuple[object, ...], Standing]] = {}
@@ -261,7 +263,7 @@ class RolloutPolicy:
             return []  # The storage says it in a moment.
         for one, is_here in zip(release.bundle, here, strict=True):
             if not is_here:
-                effects += self._get(model, one)
+                effects += self._get(model, one, now_ns)
         if not all(here):
             return [*effects, *self._phase(model, "fetching", digest)]
         for one in release.bundle:
@@ -284,14 +286,17 @@ class RolloutPolicy:
         found = [blob for blob, is_here in zip(blobs, here, strict=True) if is_here]
         return [effect for blob in found for effect in self._fetcher.provide(blob, super_seed=False)]
 
-    def _get(self, model: str, wanted: BundleFile) -> list[SubEffect]:
+    def _get(self, model: str, wanted: BundleFile, now_ns: int) -> list[SubEffect]:
         delta, is_known = self._usable_delta(model, wanted.blob)
         if not is_known:
             return []
         if delta is None:
             return self._fetcher.want(wanted.blob)
         if not self._inventory.has(delta.blob.sha256):
-            return self._fetcher.want(delta.blob)
+            if not self._stalls.is_over(delta.blob.sha256, now_ns):
+                return self._fetcher.want(delta.blob)
+            self.on_delta_failed(delta.blob.sha256)
+            return self._get(model, wanted, now_ns)
         if delta.blob.sha256 in self._applying:
             return []
         self._applying.add(delta.blob.sha256)
@@ -421,7 +426,7 @@ class RolloutPolicy:
         return self.say(model)
 
     def on_delta_failed(self, delta: bytes) -> None:
-        """What came out of this delta was not the target: never again, here."""
+        """What came out of this delta was not the target, or nobody has it: never again, in this life."""
         self._bad_deltas.add(delta)
         self._applying.discard(delta)
         self._fetcher.drop(delta)

@@ -13,8 +13,6 @@ The rules, each bought with a measurement (docs/performance/releases.md):
 - what was never asked for is dropped unread; lengths come from the signed manifest;
 - while the blob is cast on a shared channel (`casting.py`), the caster shows nothing and receivers hold their requests.
 
-Chunk sets are integers used as bit masks (`chunksets.py`): what a step costs does not grow with the file.
-
 A hostile neighbour costs little (`SwarmingConfig`): one chunk to it at a time, and the next only after the receipt or a
 timeout; a bit that it has told and takes back is believed once in a while only.
 """
@@ -44,9 +42,8 @@ class SwarmingConfig:
     requests_max: int = 12
     """… up to so many."""
     upload_window: int = 3
-    """Chunks on their way that fill the uplink; a late one (`UploadWindow`) waits for its packets and not for that."""
     upload_window_max: int = 8
-    """With the late ones."""
+    """Chunks on their way that fill the uplink; and with late ones, which wait for their packets (`UploadWindow`)."""
     upload_bytes_s: int = 0
     """Bytes of chunks a second over any ten seconds, of all files (`UploadBudget`); 0: as fast as the links carry."""
     backoff_ns: int = 60_000_000
@@ -114,9 +111,8 @@ class BlobSwarm:
     """Requests in flight."""
     _offered: Counts = field(init=False)
     _offered_at: deque[tuple[int, int]] = field(default_factory=deque)
-    """(when, chunk) of the offers that are not yet old enough to be made again."""
     _fresh: int = 0
-    """Their mask."""
+    """(when, chunk) of the offers that are not yet old enough to be made again, and their mask."""
     _reset_ns: dict[NodeId, int] = field(default_factory=dict)
     _grown_ns: int = 0
     """When a neighbour last showed a chunk that it had not shown before; 0: never."""
@@ -309,9 +305,8 @@ class BlobSwarm:
 
     def _forgive(self, now_ns: int) -> None:
         """Whose time is over is asked as others are."""
-        for node in self.banned.over(now_ns):
-            if node in self._near:
-                self._copies.add(self._near[node].has)
+        for node in self.banned.over(now_ns) & self._near.keys():
+            self._copies.add(self._near[node].has)
 
     def on_cast_chunk(self, index: int, data: bytes) -> tuple[bool, list[SwarmAction]]:
         """Pieces of a cast have made up a chunk.
@@ -498,3 +493,8 @@ class BlobSwarm:
             if not choices:
                 return None
         return pick(self._offered.least(choices), self.rng)
+
+
+def shows_more(swarm: BlobSwarm) -> bool:
+    """Whether some neighbour shows a chunk that is not here."""
+    return any(one.has & ~swarm.have for one in swarm._near.values())
