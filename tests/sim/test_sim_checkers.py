@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.quota import RELAY_BURST_BYTES
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_sim.checkers import membership
 from swarmd_sim.checkers.base import RunContext
+from swarmd_sim.checkers.bounds import BoundsChecker
 from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
 from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.faults.faults import Fault
@@ -18,7 +20,7 @@ from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
 from swarmd_sim.run.watch import tells_life
 
-S = 1_000_000_000
+MS, S = 1_000_000, 1_000_000_000
 BARE: dict[str, Any] = {"release": {}, "faults.kinds": [], "faults.attacks": []}
 GOOD: dict[str, Any] = {
     "release": {"publish_at_s": 6.0, "model_kb": 16, "soak_s": 1, "turn_s": 3.0},
@@ -291,6 +293,33 @@ def test_what_lies_in_the_future_is_judged_by_the_clock_of_who_holds_it() -> Non
     assert "n1 counts" in faults({}, 50, [0, 2, 3, 4])[0]
     assert "n0 counts" in faults({}, 50, [])[0], "also where all digests are equal"
     assert "550 ms apart" in faults({0: 100}, -450, [0])[0]
+
+
+def test_a_doubt_is_measured_in_time_and_not_by_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = ended()
+    checker, (host, other) = BoundsChecker(run.context), run.hosts[:2]
+    end_ns = run.engine.now_ns
+    monkeypatch.setattr(run.context.injector, "healthy", lambda index, margin_ns: index < 2)
+
+    def look(at_ns: int) -> int:
+        before = checker._doubted_ns
+        checker._accused(at_ns)
+        checker._past_ns.clear()
+        checker._stepped_ns = at_ns
+        return checker._doubted_ns - before
+
+    def changes(at_ns: int, new: MemberState) -> None:
+        run.engine.now_ns = at_ns
+        checker.on_member(host, MemberChanged(other.node_id, other.name, None, new, ""))
+
+    look(end_ns)
+    changes(end_ns + S - 5 * MS, MemberState.SUSPECT)
+    assert look(end_ns + S) == 5 * MS, "it has only just begun"
+    changes(end_ns + S + 3 * MS, MemberState.DEGRADED)
+    changes(end_ns + S + 5 * MS, MemberState.ALIVE)
+    assert look(end_ns + 2 * S) == 5 * MS, "and ends before the next look"
+    changes(end_ns + 2 * S, MemberState.SUSPECT)
+    assert look(end_ns + 3 * S) == look(end_ns + 4 * S) == S
 
 
 def test_a_flooders_log_is_owed_while_who_holds_it_may_send_no_more_and_only_as_long_as_some_comes(

@@ -5,11 +5,12 @@ cost.waiting         more batches wait for a certificate than may
 cost.journal         one author's batches take more than their share of a node's journal, for 10 s
 cost.traffic         an honest node sends more than `checks.attacked_bytes_s` because of an attack, or 10 s after it;
                      half as much more for each further member that attacks
-membership.accused   more than `checks.doubted_ppm` of healthy pairs are SUSPECT or DEGRADED while one member accuses
+membership.accused   while one member accuses, a healthy pair is SUSPECT or DEGRADED for more than
+                     `checks.doubted_ppm` of the time, on average
 membership.kept_out  a node that starts under a flood is unknown to a healthy member after 5 s
 """
 
-from collections import deque
+from collections import Counter, deque
 
 from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NODE_ID_BYTES
@@ -49,21 +50,31 @@ class BoundsChecker(CheckerBase):
     def __init__(self, run: RunContext) -> None:
         super().__init__(run)
         self._sent: deque[list[int]] = deque(maxlen=WINDOW_S + 1)
-        self._doubts: set[tuple[int, bytes]] = set()
-        self._pairs = self._doubted = 0
+        self._doubts: dict[tuple[int, bytes], int] = {}
+        """Who doubts whom, and since when."""
+        self._past_ns: Counter[tuple[int, bytes]] = Counter()
+        """How long, since the last step, one doubted another and does no more."""
+        self._stepped_ns = 0
+        self._pairs = self._doubted_ns = 0
         self._told: set[tuple[str, int]] = set()
         self._journal_ns: dict[tuple[int, int, bytes], int] = {}
         """Since when, in one life of a host, an author's share of its journal is too large."""
 
     def on_member(self, host: Host, change: MemberChanged) -> None:
         """Who doubts whom."""
+        pair, now_ns = (host.index, change.node), self.run.engine.now_ns
         if change.new in _DOUBTED:
-            self._doubts.add((host.index, change.node))
-        else:
-            self._doubts.discard((host.index, change.node))
+            self._doubts.setdefault(pair, now_ns)
+        elif pair in self._doubts:
+            self._past_ns[pair] += now_ns - max(self._doubts.pop(pair), self._stepped_ns)
 
     def on_step(self, now_ns: int) -> None:
         """Once a second."""
+        self._look(now_ns)
+        self._past_ns.clear()
+        self._stepped_ns = now_ns
+
+    def _look(self, now_ns: int) -> None:
         self._sent.append(list(self.run.network.sent_bytes))
         recent = {fault.kind for fault in self.run.injector.recent}
         if not recent & (ATTACK_KINDS.keys() | {"accuse", "flood", "replay_attack"}):
@@ -72,18 +83,17 @@ class BoundsChecker(CheckerBase):
         self._journals(now_ns)
         self._traffic()
         if recent & set(_ACCUSERS):
-            self._accused()
+            self._accused(now_ns)
         if recent & set(_FLOODS):
             self._newcomers(now_ns)
 
     def on_end(self, now_ns: int) -> None:
         """The share of doubts over the whole run."""
         most_ppm = self.run.scenario.checks.doubted_ppm
-        if most_ppm and self._pairs >= PAIRS_MIN and self._doubted * 1_000_000 > most_ppm * self._pairs:
-            self.run.watch.violate(
-                "membership.accused",
-                f"{self._doubted} of {self._pairs} samples of healthy pairs are SUSPECT or DEGRADED under one accuser",
-            )
+        doubted_ppm = self._doubted_ns // (1_000 * max(1, self._pairs))  # A pair is looked at each second.
+        if most_ppm and self._pairs >= PAIRS_MIN and doubted_ppm > most_ppm:
+            text = f"{doubted_ppm / 10_000:.1f} % of the time of {self._pairs} healthy pairs, a second each,"
+            self.run.watch.violate("membership.accused", f"{text} are SUSPECT or DEGRADED under one accuser")
 
     def _authors(self) -> None:
         config = self.run.state_config
@@ -149,14 +159,16 @@ class BoundsChecker(CheckerBase):
                     "cost.traffic", host, f"{host.name} is honest and sends {rate:,} B/s; at most {most:,} under attack"
                 )
 
-    def _accused(self) -> None:
+    def _accused(self, now_ns: int) -> None:
         run = self.run
         healthy = [host for host in run.live() if run.injector.healthy(host.index, MARGIN_NS)]
         for host in healthy:
             for other in healthy:
                 if other is not host and run.linked(host.index, other.index):
+                    pair = host.index, other.node_id
+                    since_ns = max(self._doubts.get(pair, now_ns), self._stepped_ns)
                     self._pairs += 1
-                    self._doubted += (host.index, other.node_id) in self._doubts
+                    self._doubted_ns += self._past_ns[pair] + now_ns - since_ns
 
     def _newcomers(self, now_ns: int) -> None:
         run = self.run
