@@ -46,6 +46,65 @@ def what_was_said_while_all_were_young_counts_no_more() -> None:
     assert abs(clock.offset_ns - true_ns) <= 5 * MS
 
 
+def meshed(voters: int) -> tuple[Clock, list[NodeId], int]:
+    """A clock that asks over others and was set a minute ago; its voters; the time that they had."""
+    clock = Clock(ClockConfig(), 1_700_000_000 * S)
+    nodes = [NodeId(bytes((index,)) * 16) for index in range(voters)]
+    clock.asks_far, clock.voters = True, voters
+    true_ns = clock.offset_ns
+    tell(clock, nodes, true_ns, 100 * S)
+    tell(clock, nodes, true_ns, 160 * S)
+    return clock, nodes, true_ns
+
+
+def tell(clock: Clock, nodes: list[NodeId], offset_ns: int, now_ns: int) -> None:
+    for node in nodes:
+        clock.vote(node, now_ns, now_ns + offset_ns, now_ns)
+
+
+def who_hears_two_times_is_unsure_and_not_for_long() -> None:
+    """Three of twelve keep another time, below what is stepped: others are asked quickly, for two minutes."""
+    clock, nodes, true_ns = meshed(12)
+    assert clock.is_sure(160 * S)
+    for now_s in (165, 200, 215):
+        tell(clock, nodes[:3], true_ns + 100 * MS, now_s * S)
+        assert not clock.is_sure(now_s * S), now_s
+    tell(clock, nodes[:3], true_ns + 100 * MS, 221 * S)
+    assert clock.is_sure(221 * S)
+
+
+def a_liar_keeps_nobody_unsure() -> None:
+    for voters in (6, 12):
+        clock, nodes, true_ns = meshed(voters)
+        for now_s in range(161, 200):
+            tell(clock, nodes[:1], true_ns - 240 * MS, now_s * S)
+            assert clock.is_sure(now_s * S), (voters, now_s)
+
+
+def who_is_far_from_all_goes_there_in_seconds() -> None:
+    """Unsure it slews by a twentieth: what it tells others meanwhile is wrong."""
+    clock, nodes, true_ns = meshed(12)
+    for now_s in range(161, 166):
+        tell(clock, nodes, true_ns + 200 * MS, now_s * S)
+        clock.slew(now_s * S)
+    assert abs(clock.offset_ns - true_ns - 200 * MS) <= 60 * MS
+
+
+def two_times_are_none_of_its_business(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Clock, "_is_contested", lambda self, now_ns: False)
+
+
+def one_voter_is_enough_to_doubt(patch: pytest.MonkeyPatch) -> None:
+    def is_contested(self: Clock, now_ns: int) -> bool:
+        return any(abs(vote - self._target_ns) > 60 * MS for vote in self._counted(now_ns))
+
+    patch.setattr(Clock, "_is_contested", is_contested)
+
+
+def all_slew_alike(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Clock, "_slew_ppm", lambda self, now_ns: self._config.far_slew_ppm)
+
+
 def each_step_makes_it_young(patch: pytest.MonkeyPatch) -> None:
     original = Clock._settle
 
@@ -68,6 +127,9 @@ def all_that_was_said_counts(patch: pytest.MonkeyPatch) -> None:
 LAWS: list[tuple[Law, Mutant]] = [
     (half_of_the_voters_move_it_no_more_once_it_is_old, each_step_makes_it_young),
     (what_was_said_while_all_were_young_counts_no_more, all_that_was_said_counts),
+    (who_hears_two_times_is_unsure_and_not_for_long, two_times_are_none_of_its_business),
+    (a_liar_keeps_nobody_unsure, one_voter_is_enough_to_doubt),
+    (who_is_far_from_all_goes_there_in_seconds, all_slew_alike),
 ]
 
 

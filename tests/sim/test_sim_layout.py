@@ -128,6 +128,11 @@ def test_clocks_of_a_line_that_begin_seconds_apart_agree() -> None:
     assert figures["clock_spread_s"] < 0.1
 
 
+@pytest.mark.parametrize("seed", [7, 10])
+def test_clocks_of_a_field_whose_parts_keep_times_of_their_own_agree(seed: int) -> None:
+    assert Simulation(load_scenario("mesh-random", {}), seed).run().figures["clock_spread_s"] < 0.1
+
+
 def test_a_sweep_takes_several_sizes(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--seconds", "3", "--set", "fault=[]", "--set", "checks.settle_s=1", "--seeds", "1", "--jobs", "1"]
     main(["sim", "sweep", "mesh-line", "--nodes", "3,4", *short, "--out", str(tmp_path)])

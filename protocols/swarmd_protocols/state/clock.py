@@ -28,6 +28,9 @@ _FAR_YOUNG = 2
 """So many times as long a clock is young where fewer than three voters are near, as on a line: far ones answer one by
 one, and no neighbourhoods overlap that would settle it."""
 
+_FEW = 5
+"""One in so many voters that say another time are few: they may be slow to answer, wrong or liars."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClockConfig:
@@ -42,6 +45,11 @@ class ClockConfig:
     """The same where most voters are asked over others. There whole parts of a swarm begin with different times, each
     below what is stepped, and all of them move: 250 ms take half a minute and not eight. A hundredth is what nobody
     notices who reads an order of events, and a ninth of what chrony allows itself (`maxslewrate`)."""
+    far_unsure_slew_ppm: int = 50_000
+    """The same while it is not sure: what others are told of a clock that still moves is wrong when they use it."""
+    contested_ms: int = 60
+    """In a mesh answers that are farther than this from their median, or the own clock, say that parts of the swarm
+    keep different times: below what is stepped, and above what the way to far ones and back makes of one time."""
     step_ms: int = 250
     """Errors above this are stepped, not slewed. Half of `drift_bound_ms`: of two clocks that lie within it of the
     same median neither sets aside what the other one stamps."""
@@ -133,7 +141,27 @@ class Clock:
 
     def is_sure(self, now_ns: int) -> bool:
         """Whether enough peers have confirmed this clock for long enough that what it calls old is old."""
-        return self.synced and not (self.is_young(now_ns) or self._is_contradicted() or self._hangs_on_the_new(now_ns))
+        return self.synced and not (
+            self.is_young(now_ns)
+            or self._is_contradicted()
+            or self._hangs_on_the_new(now_ns)
+            or self._is_contested(now_ns)
+        )
+
+    def _is_contested(self, now_ns: int) -> bool:
+        """Whether parts of a mesh still keep times of their own, so that further ones are asked often.
+
+        Two minutes at most, and never because of one voter: who lies keeps nobody unsure for good.
+        """
+        config = self._config
+        if not self.asks_far or now_ns - self._synced_ns >= config.voter_age_ns:
+            return False
+        votes = self._counted(now_ns)
+        if len(votes) < min(2 * config.voters_min, self.voters):
+            return True
+        apart_ns = config.contested_ms * _MS
+        others = sum(abs(vote - self._target_ns) > apart_ns for vote in votes)
+        return abs(self._target_ns - self._offset_ns) > apart_ns or others > max(1, len(votes) // _FEW)
 
     def _hangs_on_the_new(self, now_ns: int) -> bool:
         """Whether what all said while they were young counts still, such as after a cut that began then."""
@@ -264,6 +292,11 @@ class Clock:
         """Move the offset towards the median, by a bounded share of the time that has passed since the last call."""
         passed_ns = max(0, now_ns - self._slewed_at_ns) if self._slewed_at_ns else 0
         self._slewed_at_ns = now_ns
-        limit_ns = passed_ns * (self._config.far_slew_ppm if self.asks_far else self._config.slew_ppm) // 1_000_000
+        limit_ns = passed_ns * self._slew_ppm(now_ns) // 1_000_000
         error_ns = self._target_ns - self._offset_ns
         self._offset_ns += max(-limit_ns, min(limit_ns, error_ns))
+
+    def _slew_ppm(self, now_ns: int) -> int:
+        if not self.asks_far:
+            return self._config.slew_ppm
+        return self._config.far_slew_ppm if self.is_sure(now_ns) else self._config.far_unsure_slew_ppm
