@@ -12,6 +12,7 @@ from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.mesh import mesh_view, onset
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
+from swarmd_protocols.swim.mesh.near import Near
 from swarmd_protocols.swim.mesh.onset import Onset
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import Beacon
@@ -245,6 +246,26 @@ def who_is_full_and_meets_a_mesh_turns_back() -> None:
         assert net.run_until(lambda net=net: net.formed() and all(map(net.is_mesh, range(6))), 10) is not None
 
 
+def who_fell_silent_again_is_out_of_reach() -> None:
+    """The ends of a line meet for a while, and part: that they answered each other before makes no full view."""
+    for met_s in (5, 20, 28):
+        net = MeshNet(3, line(3), swim=SwimConfig(mesh="auto", casts=False), casts=False)
+        assert net.run_until(lambda net=net: net.formed() and all(map(net.is_mesh, range(3))), 30) is not None
+        net.run(6)
+        net.relink(everybody(3))
+        assert net.run_until(lambda net=net: 2 in near_of(net, 0) and 0 in near_of(net, 2), 5) is not None
+        net.run(met_s)
+        net.relink(line(3))
+        assert net.run_until(lambda net=net: any(not net.is_mesh(index) for index in range(3)), 60) is None
+        assert net.formed()
+
+
+def near_of(net: MeshNet, index: int) -> list[int]:
+    """Who is near a node."""
+    numbers = {host.node.node: host.index for host in net.hosts}
+    return [numbers[member.node] for member in net.hosts[index].node._core.table.reachable]
+
+
 def who_leaves_while_it_is_cut_off_is_not_waited_for() -> None:
     """The others come together in one hop: it would be waited for until it is forgotten."""
     for leaver in (4, 2):
@@ -350,6 +371,10 @@ def _a_mesh_of_one_ends(patch: pytest.MonkeyPatch) -> None:
     who_is_waited_for_is_nobody(patch)
 
 
+def _who_fell_silent_has_answered_lately(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "fell_silent", lambda self, member: None)
+
+
 def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "_ALL_HEARD_NS", 10_000 * S)
 
@@ -410,6 +435,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_thief_alone_makes_no_mesh_and_is_named, _the_word_of_one_makes_a_mesh),
     (a_thief_alone_makes_no_mesh_and_is_named, _nobody_is_named),
     (a_pair_that_is_cut_off_stays_a_mesh, who_is_waited_for_is_nobody),
+    (who_fell_silent_again_is_out_of_reach, _who_fell_silent_has_answered_lately),
     (who_leaves_while_it_is_cut_off_is_not_waited_for, _who_has_left_is_waited_for),
     (who_was_given_up_is_not_waited_for, _who_has_failed_is_waited_for),
     (a_mesh_that_meets_a_full_view_in_one_hop_ends, _whose_view_is_full_has_to_say_so),

@@ -306,6 +306,7 @@ class MeshView(FullView):
         """See `View.loses_link`: silence is a lost link, and what that means follows from all reports."""
         was_near = self.near.lose(member, gone=gone)
         if was_near:
+            self.near.fell_silent(member)
             self.core.port.peers_changed()
         if was_near or gone:
             self.reports.soon(lost=True)

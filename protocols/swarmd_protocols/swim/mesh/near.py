@@ -66,6 +66,8 @@ class Near:
         """Who casts beacons and is no member, and since when."""
         self._saw_gone: dict[bytes, tuple[int, int]] = {}
         """Of members whose host said that no process listens there, the boot that ended and when that was seen."""
+        self._silent: dict[bytes, int] = {}
+        """When members that were near fell silent."""
 
     def begin(self) -> None:
         """The view has become a mesh: who was gone in an earlier one may have answered since."""
@@ -151,9 +153,12 @@ class Near:
         return max(member.link.heard_ns, self._beacons.get(member.node, -1)) >= since_ns
 
     def in_reach(self, member: Member, within_ns: int) -> bool:
-        """Whether a member was heard directly so lately: a beacon counts of who has answered not long ago."""
+        """Whether a member was heard directly so lately: a beacon counts of who has answered not long ago.
+
+        Whoever has fallen silent is out of reach until it answers again: its last answer was by a link that is lost.
+        """
         replied_ns = member.link.replied_ns
-        is_proven = replied_ns >= 0 and self.core.now_ns - replied_ns < _PROVEN_NS
+        is_proven = replied_ns > self._silent.get(member.node, -1) and self.core.now_ns - replied_ns < _PROVEN_NS
         return is_proven and self.seems_in_reach(member, within_ns)
 
     def keys(self) -> dict[Key, int]:
@@ -167,6 +172,10 @@ class Near:
         self.core.table.set_reachable(member, True)
         self.core.counters["near_gained"] += 1
         return True
+
+    def fell_silent(self, member: Member) -> None:
+        """The link to a member that was near is lost."""
+        self._silent[member.node] = self.core.now_ns
 
     def lose(self, member: Member, *, gone: bool) -> bool:
         """A member is silent, or its host refuses; whether it was near."""
@@ -187,6 +196,7 @@ class Near:
         self._beacons.pop(node, None)
         self._asked.pop(node, None)
         self._saw_gone.pop(node, None)
+        self._silent.pop(node, None)
 
     def saw_gone(self, member: Member) -> bool:
         """Whether this node has seen that no process of the member's present life listens."""
