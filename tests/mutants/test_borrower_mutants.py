@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.offload import dispatcher, placement
-from swarmd_protocols.offload.dispatcher import (
-    Deliver,
-    Dispatcher,
-    Effect,
-)
+from swarmd_protocols.offload.decisions import Deliver, Effect
+from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.reputation import Reputation
 from swarmd_protocols.offload.tickets import Grants

@@ -1,14 +1,18 @@
 """Laws of inference borrowed from members out of the radio's reach: nodes of a mesh, tickets, signatures."""
 
+import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from swarmd_protocols.effects import Command, Order
 from swarmd_protocols.offload import borrowing, dispatcher, offload, placement, requests
+from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_protocols.offload.offload import Offload, OffloadConfig
 from swarmd_protocols.offload.tickets import Grants
+from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support.mesh_net import MeshNet, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
@@ -22,11 +26,12 @@ INPUT_BYTES, OUTPUT_BYTES = 30_000, 20_000
 class LendingNet(MeshNet):
     """The first borrows, those of `lenders` lend, all others only hand on."""
 
-    def __init__(self, count: int, lenders: tuple[int, ...], seed: int = 1) -> None:
+    def __init__(self, count: int, lenders: tuple[int, ...], seed: int = 1, **options: Any) -> None:
         self.lenders = lenders
         self.read = 0
         self.dead: set[int] = set()
-        super().__init__(count, line(count), seed, subs=self._subs)
+        self.pulsed_ns = 0
+        super().__init__(count, line(count), seed, **{"subs": self._subs, **options})
 
     def _subs(self, index: int) -> list[Any]:
         if index != BORROWER and index not in self.lenders:
@@ -47,9 +52,12 @@ class LendingNet(MeshNet):
         self.feed(BORROWER, Command("offload", ask))
 
     def work(self, seconds: float) -> None:
-        """Lenders answer what they are asked to run."""
+        """Lenders answer what they are asked to run, and the borrower's worker says once a second that it is there."""
         until = self.now + int(seconds * S)
         while self.now < until:
+            if self.now >= self.pulsed_ns + S:
+                self.pulsed_ns = self.now
+                self.feed(BORROWER, Command("offload", requests.Stock((), 0, None)))
             self.run(0.1)
             for _, index, effect in self.log[self.read :]:
                 if isinstance(effect, Order) and isinstance(effect.request, requests.Infer) and index not in self.dead:
@@ -67,6 +75,39 @@ class LendingNet(MeshNet):
     def settled(self) -> list[requests.Settle]:
         orders = [effect.request for _, at, effect in self.log if isinstance(effect, Order) and at == BORROWER]
         return [one for one in orders if isinstance(one, requests.Settle)]
+
+
+class Sites(LendingNet):
+    """The borrower and the lender, who meet and part, and one that both hear; nothing is cast."""
+
+    FAR, NEAR = {(0, 1), (1, 2)}, {(0, 1), (1, 2), (0, 2)}
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(3, (2,), seed, casts=False, swim=SwimConfig(mesh="auto", casts=False))
+        assert self.run_until(lambda: self.formed() and all(map(self.is_mesh, range(3))), 30) is not None
+        self.offer()
+        self.until(lambda: self.asked_of(0).lenders() != {}, 20)
+
+    def asked_of(self, index: int) -> Offload:
+        sub = self.hosts[index].node._subs["offload"]
+        assert isinstance(sub, Offload)
+        return sub
+
+    def until(self, holds: Callable[[], bool], seconds: float) -> None:
+        """Work until something holds."""
+        until = self.now + int(seconds * S)
+        while not holds():
+            assert self.now < until, "it never holds"
+            self.work(0.1)
+
+    def is_near(self) -> bool:
+        """Whether the borrower and the lender hear each other, as both see it."""
+        ends = (0, self.hosts[2].node.node), (2, self.hosts[0].node.node)
+        near = (
+            any(member.node == other for member in self.hosts[index].node._core.table.reachable)
+            for index, other in ends
+        )
+        return all(near)
 
 
 def _physical_ms(now_ns: int) -> int:
@@ -150,6 +191,34 @@ def a_ticket_is_good_until_what_it_is_for_has_come() -> None:
         assert net.run_settled(2, 60), f"{size} bytes refused {pause_s} s after the ticket was had"
 
 
+def what_a_near_one_works_on_is_asked_of_it_over_others() -> None:
+    """The direct path ends in silence while a request, a ticket or an answer is under way on it."""
+    for seed, under_way_s in itertools.product((1, 2), (0.0, 0.02, 0.05)):
+        net = Sites(seed)
+        net.relink(net.NEAR)
+        net.until(net.is_near, 10)
+        net.work(3)
+        net.borrow(1, 60, 43_000)
+        net.run(under_way_s)
+        net.relink(net.FAR)
+        assert net.run_settled(1, 40), f"no answer, {under_way_s} s of it were under way"
+
+
+def what_is_asked_when_a_full_view_becomes_a_mesh_is_answered() -> None:
+    """Both have heard each other for so long that there was no mesh; then they part, and nobody knows a way yet."""
+    for seed, later_s in itertools.product((1, 2), (0.0, 0.5)):
+        net = Sites(seed)
+        net.relink(net.NEAR)
+        net.until(lambda net=net: not any(map(net.is_mesh, range(3))), 60)
+        net.work(5)
+        net.relink(net.FAR)
+        net.until(lambda net=net: net.is_mesh(0), 20)
+        net.work(later_s)
+        net.borrow(1, 60, 43_000)
+        assert net.run_settled(1, 50), "refused, or never answered"
+        assert net.failures() == []
+
+
 # --- mutants -------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +254,18 @@ def _all_tickets_are_short(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _who_is_near_no_more_is_gone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Offload, "_is_adrift", lambda self, peer: False)
+
+
+def _what_a_connection_held_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_doubt", lambda self, lender, now_ns: [])
+
+
+def _a_ticket_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(borrowing, "still_waiting", lambda asking, requests_open: [])
+
+
 LAWS: list[tuple[Law, Mutant]] = [
     (a_lender_three_hops_away_answers, _only_near_ones_lend),
     (what_would_come_too_late_is_not_sent, _the_way_takes_no_time),
@@ -193,6 +274,9 @@ LAWS: list[tuple[Law, Mutant]] = [
     (what_took_long_to_be_sent_says_nothing_of_a_short_word, _all_is_measured_as_one),
     (a_ticket_is_good_until_what_it_is_for_has_come, _a_ticket_need_not_last),
     (a_ticket_is_good_until_what_it_is_for_has_come, _all_tickets_are_short),
+    (what_a_near_one_works_on_is_asked_of_it_over_others, _what_a_connection_held_is_waited_for),
+    (what_a_near_one_works_on_is_asked_of_it_over_others, _a_ticket_is_asked_for_once),
+    (what_is_asked_when_a_full_view_becomes_a_mesh_is_answered, _who_is_near_no_more_is_gone),
 ]
 
 

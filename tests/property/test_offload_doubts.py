@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import dispatcher
-from swarmd_protocols.offload.dispatcher import (
+from swarmd_protocols.offload.decisions import (
     Answered,
     Asked,
     Attempt,
+    Cancel,
+    Check,
     Deliver,
-    Dispatcher,
-    DispatcherConfig,
     Doubted,
     OfferHeard,
+    SetTimer,
+    TimerFired,
 )
+from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.ledger import LINES_MAX, NOBODY, Ledger
 from swarmd_protocols.offload.placement import Need, Offer, Offered
 from tests.support.mutants import assert_found
@@ -60,7 +63,7 @@ def test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once(
     }
     doubted = LENDERS[0]
     effects = one.handle(Doubted(doubted), 5 * MS)
-    assert not [effect for effect in effects if isinstance(effect, Deliver | dispatcher.Cancel)], "a doubt ends nothing"
+    assert not [effect for effect in effects if isinstance(effect, Deliver | Cancel)], "a doubt ends nothing"
     again = {effect.number: effect for effect in effects if isinstance(effect, Attempt)}
     for number, attempts in asked.items():
         local_ms, _ = requests[number - 1]
@@ -204,9 +207,9 @@ def law_a_placed_request_goes_to_its_lender_or_nobody() -> None:
         need = Need(1, DIGEST, 1, 10, 10_000 * MS, only=placed)
         effects = one.handle(Asked(need), 0)
         assert [effect.lender for effect in effects if isinstance(effect, Attempt)] == [placed]
-        for effect in [effect for effect in effects if isinstance(effect, dispatcher.SetTimer)]:
+        for effect in [effect for effect in effects if isinstance(effect, SetTimer)]:
             if effect.what != "deadline":
-                later = one.handle(dispatcher.TimerFired(1, effect.what), effect.due_ns)
+                later = one.handle(TimerFired(1, effect.what), effect.due_ns)
                 assert not [again for again in later if isinstance(again, Attempt)], "it was sent to another too"
         assert Deliver(1, None) in one.handle(Doubted(placed), 50 * MS), "its lender's connection has broken"
         assert Deliver(2, None) in one.handle(
@@ -236,5 +239,5 @@ def test_placed_answers_are_checked_where_an_own_model_could_say() -> None:
         for number in range(1, 6):
             need = Need(number, DIGEST, 1, 10, 10_000 * MS, only=LENDERS[0], may_check=may_check)
             one.handle(Asked(need), 0)
-            checks += sum(isinstance(effect, dispatcher.Check) for effect in one.handle(Answered(number, 0), MS))
+            checks += sum(isinstance(effect, Check) for effect in one.handle(Answered(number, 0), MS))
         assert checks == (5 if may_check else 0)

@@ -11,7 +11,7 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.offload import placement
-from swarmd_protocols.offload.dispatcher import (
+from swarmd_protocols.offload.decisions import (
     Answered,
     Asked,
     Attempt,
@@ -19,8 +19,6 @@ from swarmd_protocols.offload.dispatcher import (
     Check,
     Checked,
     Deliver,
-    Dispatcher,
-    DispatcherConfig,
     Doubted,
     Effect,
     Failed,
@@ -28,6 +26,7 @@ from swarmd_protocols.offload.dispatcher import (
     SetTimer,
     TimerFired,
 )
+from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.placement import FRESH_NS, Need, Offer, Offered
 from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
 from swarmd_protocols.offload.tickets import TICKET_BYTES, Grants, GrantsConfig, Ticket, open_ticket, seal_ticket

@@ -8,7 +8,8 @@ import pytest
 
 from swarmd_protocols.offload.cache import AnswerCache
 from swarmd_protocols.offload.cascade import Step, Walk, logit
-from swarmd_protocols.offload.dispatcher import Dispatcher, Effect
+from swarmd_protocols.offload.decisions import Effect
+from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_sim.run import offload_looks, offload_release
 from swarmd_sim.run.offload_fleet import KINDS, TRAFFIC
 from swarmd_sim.run.offload_release import Rollout

@@ -3,7 +3,8 @@
 from collections import deque
 
 from swarmd_protocols.offload import messages, requests
-from swarmd_protocols.offload.dispatcher import Attempt, Dispatcher, DispatcherConfig
+from swarmd_protocols.offload.decisions import Attempt
+from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.placement import Need, Offer, Offered
 from swarmd_protocols.offload.tickets import Ticket, seal_ticket
 from swarmd_protocols.subprotocol import Peer, Send

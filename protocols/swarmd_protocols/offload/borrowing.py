@@ -11,7 +11,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -20,11 +20,10 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import CancelTimer, Order, Rejected, SetTimer, TimerKey
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.offload import dispatcher as dispatching
-from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload import decisions, messages, requests
 from swarmd_protocols.offload.ahead import LEFT_NS, Ahead
 from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept
-from swarmd_protocols.offload.dispatcher import (
+from swarmd_protocols.offload.decisions import (
     Answered,
     Asked,
     Attempt,
@@ -32,11 +31,11 @@ from swarmd_protocols.offload.dispatcher import (
     Check,
     Checked,
     Deliver,
-    Dispatcher,
-    DispatcherConfig,
     Failed,
+    Moved,
     OfferHeard,
 )
+from swarmd_protocols.offload.dispatcher import TIMERS, Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
@@ -55,6 +54,7 @@ from swarmd_protocols.offload.under_way import (
     own_run,
     size_of,
     split_number,
+    still_waiting,
     wire_number,
 )
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
@@ -160,16 +160,18 @@ class Borrower:
         return self._decide(Asked(need), now_ns)
 
     def on_pulse(self, asks: Sequence[bytes], now_ns: int) -> list[SubEffect]:
-        """Once a second: tickets of what programs are about to ask for, `asks` and what they have asked for of late."""
+        """Once a second: tickets that are waited for, and of what programs will ask for (`asks`) or have asked for."""
         for digest in asks:
             self._ahead.want(digest, now_ns)
         effects: list[SubEffect] = []
-        for where in self._ahead.lenders(self.offers(now_ns), self._dispatcher.times, self._has_ticket, now_ns):
+        waited = [where for where, asking in self._asking.items() if still_waiting(asking, self._open)]
+        wanted = self._ahead.lenders(self.offers(now_ns), self._dispatcher.times, self._has_ticket, now_ns)
+        for where in dict.fromkeys([*wanted, *waited]):
             held, asking = self._tickets.get(where), self._asking.get(where)
-            if held is not None and self._has_ticket(*where, now_ns):
+            if held is not None and where not in waited and self._has_ticket(*where, now_ns):
                 effects += self._renew(held, where, now_ns)
             elif asking is None or now_ns - asking.at_ns >= (LEFT_NS if asking.is_denied else _AGAIN_NS):
-                effects += _ask_ticket(self._asking, where, _waiting(asking, self._open), now_ns)
+                effects += _ask_ticket(self._asking, where, still_waiting(asking, self._open), now_ns)
         return effects
 
     def on_ran(self, job: int, data: bytes | None, now_ns: int) -> list[SubEffect]:
@@ -193,15 +195,15 @@ class Borrower:
 
     def on_doubt(self, lender: NodeId, now_ns: int) -> list[SubEffect]:
         """The connection to it has broken."""
-        return self._decide(dispatching.Doubted(lender), now_ns)
+        return self._decide(decisions.Doubted(lender), now_ns)
 
     def on_abandon(self, number: int, now_ns: int) -> list[SubEffect]:
         """The program that asked has gone; nothing where the request is through."""
-        return self._decide(dispatching.Abandoned(number), now_ns)
+        return self._decide(decisions.Abandoned(number), now_ns)
 
     def on_timer(self, number: int, what: str, now_ns: int) -> list[SubEffect]:
         """A timer of a request."""
-        return self._decide(dispatching.TimerFired(number, what), now_ns)
+        return self._decide(decisions.TimerFired(number, what), now_ns)
 
     # --- From lenders -------------------------------------------------------------------------------------------
 
@@ -214,6 +216,9 @@ class Borrower:
         for node in gone:
             self._heard.pop(node, None)
             effects += self._withdraw(node, now_ns)
+        for offer in [offer for offer in self._offers.values() if offer.is_far != (offer.node in far)]:
+            self._offers[offer.node] = replace(offer, is_far=not offer.is_far)
+            effects += self._decide(Moved(offer.node, not offer.is_far), now_ns)
         return effects
 
     def on_offer(self, sender: NodeId, message: Offered, now_ns: int) -> list[SubEffect]:
@@ -277,7 +282,7 @@ class Borrower:
                 continue
             if HeldTicket.new(ticket).is_good(size_of(one.ask), self._physical_ms(now_ns)):
                 effects += self._request(one, attempt, sender, now_ns, is_new=True)
-                effects += self._decide(dispatching.Left(number, attempt), now_ns)
+                effects += self._decide(decisions.Left(number, attempt), now_ns)
             else:
                 effects += self._fail(number, attempt, sender, now_ns)
         return effects
@@ -327,7 +332,7 @@ class Borrower:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _decide(self, event: dispatching.Event, now_ns: int) -> list[SubEffect]:
+    def _decide(self, event: decisions.Event, now_ns: int) -> list[SubEffect]:
         decisions = self._dispatcher.handle(event, now_ns)
         checked = {decision.number for decision in decisions if isinstance(decision, Check)}
         effects: list[SubEffect] = []
@@ -336,7 +341,7 @@ class Borrower:
             effects += self._perform(decision, checked, now_ns)
         return effects
 
-    def _perform(self, decision: dispatching.Effect, checked: set[int], now_ns: int) -> list[SubEffect]:
+    def _perform(self, decision: decisions.Effect, checked: set[int], now_ns: int) -> list[SubEffect]:
         match decision:
             case Attempt(number, attempt, None, digest, until_ns):
                 one = self._open[number]
@@ -356,7 +361,7 @@ class Borrower:
                 return self._deliver(number, attempt, now_ns, is_check_wanted=number in checked)
             case Check():
                 return []  # `Settle` says so.
-            case dispatching.SetTimer(number, what, due_ns):
+            case decisions.SetTimer(number, what, due_ns):
                 return [SetTimer(_timer(number, what), due_ns)] if number in self._open else []
 
     def _request(
@@ -392,7 +397,7 @@ class Borrower:
                 return self._fail(ask.number, attempt, lender, now_ns)
             asking.waiting.append((ask.number, attempt))
             return []
-        return _ask_ticket(self._asking, where, [*_waiting(asking, self._open), (ask.number, attempt)], now_ns)
+        return _ask_ticket(self._asking, where, [*still_waiting(asking, self._open), (ask.number, attempt)], now_ns)
 
     def _note_check(self, lender: NodeId, is_right: bool, now_ns: int) -> list[SubEffect]:
         was_ejected = self.is_ejected(lender, now_ns)
@@ -465,7 +470,7 @@ class Borrower:
         settle = requests.Settle(
             number, data, lender, digest, is_check_wanted, proof=proof, request=wire, way_ns=way_ns
         )
-        return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
+        return [*(CancelTimer(_timer(number, what)) for what in TIMERS), Order(NAME, settle)]
 
     def _withdraw(self, node: NodeId, now_ns: int) -> list[SubEffect]:
         """A lender lends no more."""
@@ -482,11 +487,6 @@ class Borrower:
 
 def _timer(number: int, what: str) -> TimerKey:
     return (NAME, "ask", number, what)
-
-
-def _waiting(asking: Asking | None, requests_open: Mapping[int, Open]) -> list[tuple[int, int]]:
-    """Requests that a question still stands for."""
-    return [] if asking is None else [pair for pair in asking.waiting if pair[0] in requests_open]
 
 
 def _ask_ticket(

@@ -4,6 +4,7 @@
  Asked ──▶ lender ──answer──▶ Deliver
    │          │ slower than its own 95th percentile, and the budget allows: a second lender (hedge)
    │          │ fails, goes, is withdrawn, its connection breaks: another, at once (broken, and no other: it, again)
+   ├──▶ nobody just now, and one that was heard lately is reached: its next offer
    └──────────┴─ the last moment at which the own model can still answer: the own model
                  the deadline: Deliver nothing
 ```
@@ -22,140 +23,42 @@ Deterministic; time and randomness come in.
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.offload.placement import Need, Offer, Times, choose, feasible, stated_ns, stream_ns
+from swarmd_protocols.offload.decisions import (
+    Abandoned,
+    Answered,
+    Asked,
+    Attempt,
+    Cancel,
+    Check,
+    Checked,
+    Deliver,
+    Doubted,
+    Effect,
+    Event,
+    Failed,
+    Left,
+    Moved,
+    OfferHeard,
+    SetTimer,
+    TimerFired,
+)
+from swarmd_protocols.offload.placement import (
+    Need,
+    Offer,
+    Times,
+    awaited_until_ns,
+    choose,
+    feasible,
+    stated_ns,
+    stream_ns,
+)
 from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
 
-# --- events ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A program of this device wants an answer."""
-
-    need: Need
-
-
-@dataclass(frozen=True, slots=True)
-class OfferHeard:
-    """A lender said what it has; an offer that is not reachable withdraws the one before."""
-
-    offer: Offer
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An attempt has its answer; its form has been judged."""
-
-    number: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """An attempt will have none: refused, garbage, connection lost."""
-
-    number: int
-    attempt: int
-    is_its_fault: bool = True  # Not of a lender that was never asked, for want of money.
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """An attempt that had to wait for a ticket is on its way only now: what it takes counts from here."""
-
-    number: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The own model has judged an answer of a lender's."""
-
-    lender: NodeId
-    is_right: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Doubted:
-    """The connection to a lender has broken: it may be dead, long before membership can tell."""
-
-    lender: NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class Abandoned:
-    """Nobody waits for a request any more; harmless for one that is through."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class TimerFired:
-    """A timer of `SetTimer`; late and stale firings are harmless."""
-
-    number: int
-    what: str
-
-
-Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Left | Checked | Doubted | Abandoned | TimerFired
-
-# --- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Ask for an answer, of a lender or of the own model."""
-
-    number: int
-    attempt: int
-    lender: NodeId | None
-    """None: the own model."""
-    digest: bytes
-    """Of the bundle that is to answer."""
-    until_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Nobody waits for this attempt any more."""
-
-    number: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """The answer of an attempt is the request's; None: there is no answer."""
-
-    number: int
-    attempt: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Hold this answer against the own model when there is time, and say `Checked`."""
-
-    number: int
-    attempt: int
-    lender: NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class SetTimer:
-    """Fire at this time; one with the same number and word replaces the old one."""
-
-    number: int
-    what: str
-    due_ns: int
-
-
-Effect: TypeAlias = Attempt | Cancel | Deliver | Check | SetTimer
-
-TIMERS = _HEDGE, _LAST_MOMENT, _DEADLINE = "hedge", "last-moment", "deadline"
+TIMERS = _HEDGE, _LAST_MOMENT, _PATIENCE, _DEADLINE = "hedge", "last-moment", "patience", "deadline"
 """Words of `SetTimer`."""
 _DOUBT_NS = 2_000_000_000
 """For so long a lender whose connection broke is asked only where there is no other, unless it is heard before:
@@ -196,6 +99,8 @@ class _Open:
     begun_ns: list[int] = field(default_factory=list)
     streams_ns: list[int] = field(default_factory=list)
     live: set[int] = field(default_factory=set)
+    is_waiting: bool = False
+    """Somebody should be asked, and just now nobody can be: each offer is looked at."""
 
 
 class Dispatcher:
@@ -261,6 +166,8 @@ class Dispatcher:
                 return []
             case Doubted(lender):
                 return self._on_doubted(lender, now_ns)
+            case Moved(lender, is_far):
+                return self._on_moved(lender, is_far, now_ns)
             case Abandoned(number):
                 return self._end(number, "abandoned") if number in self._open else []
             case TimerFired(number, what):
@@ -285,26 +192,49 @@ class Dispatcher:
         self._offers.pop(offer.node, None)
         self._believe(offer.node)
         if not offer.is_reachable:
-            return [
+            failed = [
                 effect
                 for number, one in list(self._open.items())
                 for attempt in sorted(one.live)
                 if one.tried[attempt] == offer.node
                 for effect in self._on_failed(number, attempt, now_ns)
             ]
+            return failed + self._look_again(now_ns)
         self._offers[offer.node] = offer
         while len(self._offers) > self._config.lenders_max:
             del self._offers[next(iter(self._offers))]
-        return []
+        return self._look_again(now_ns)
+
+    def _look_again(self, now_ns: int) -> list[Effect]:
+        """Of requests for which nobody could be asked: a lender was heard, or is not waited for any more."""
+        effects: list[Effect] = []
+        for one in [one for one in self._open.values() if one.is_waiting]:
+            if not one.live:
+                effects += self._go_on(one, now_ns)
+                continue
+            found = self._choose(one, now_ns, again=one.tried[min(one.live)])
+            if found is not None:
+                effects += self._ask(one, found[0], now_ns)
+        return effects
+
+    def _on_moved(self, lender: NodeId, is_far: bool, now_ns: int) -> list[Effect]:
+        offer = self._offers.get(lender)
+        if offer is None or offer.is_far == is_far:
+            return []
+        self._offers[lender] = replace(offer, is_far=is_far)
+        return self._doubt(lender, now_ns) if is_far else []
 
     def _on_doubted(self, lender: NodeId, now_ns: int) -> list[Effect]:
+        last = self._doubts.get(lender)
+        if lender not in self._offers or (last is not None and now_ns - last[0] < _DOUBT_GAP_NS):
+            return []
+        return self._doubt(lender, now_ns)
+
+    def _doubt(self, lender: NodeId, now_ns: int) -> list[Effect]:
         """What only this lender works on is asked of another too; its own answer still counts, if it comes first.
 
         Where there is no other and no own model, of it once more: what a connection held is lost when it breaks.
         """
-        last = self._doubts.get(lender)
-        if lender not in self._offers or (last is not None and now_ns - last[0] < _DOUBT_GAP_NS):
-            return []
         self._doubts.pop(lender, None)
         self._doubts[lender] = now_ns, True
         while len(self._doubts) > self._config.reputation.lenders_max:
@@ -322,6 +252,7 @@ class Dispatcher:
             if found is None and not (one.need.local_ns and None not in one.tried):
                 found, what = self._choose(one, now_ns, again=lender), "asked_again"
                 if found is None:
+                    one.is_waiting = True
                     continue
             effects += self._ask(one, found[0] if found is not None else None, now_ns)
             self.counts[what] += 1
@@ -368,6 +299,8 @@ class Dispatcher:
         if what == _LAST_MOMENT and need.local_ns and None not in one.tried and now_ns >= self._last_moment_ns(need):
             self.counts["last_moment"] += 1
             return self._ask(one, None, now_ns)
+        if what == _PATIENCE and not one.live:
+            return self._go_on(one, now_ns)
         if what == _HEDGE and one.live and need.copies == 1 and self._hedges >= 1.0:
             found = self._choose(one, now_ns)
             if found is not None:
@@ -377,13 +310,22 @@ class Dispatcher:
         return []
 
     def _go_on(self, one: _Open, now_ns: int) -> list[Effect]:
-        """Ask whoever is quickest and has not been asked; where nobody is left, say at once that there is no answer."""
+        """Ask whoever is quickest and has not been asked; where nobody is left, say at once that there is no answer.
+
+        A lender that is reached, and has said nothing since its offer has lapsed, is not gone: it is waited for.
+        """
         need, found = one.need, self._choose(one, now_ns)
         has_own = need.local_ns > 0 and None not in one.tried
         if found is not None and (not has_own or found[1] < need.local_ns + need.local_wait_ns):
             return self._ask(one, found[0], now_ns) + self._copy(one, now_ns)
         if has_own:
             return self._ask(one, None, now_ns)
+        barred = self._barred(one, now_ns)
+        until_ns = 0 if barred is None else awaited_until_ns(need, self._offers.values(), self.times, barred, now_ns)
+        if until_ns > now_ns:
+            self.counts["waited"] += not one.is_waiting
+            one.is_waiting = True
+            return [SetTimer(need.number, _PATIENCE, until_ns)]
         del self._open[need.number]
         self.counts["none"] += 1
         return [Deliver(need.number, None)]
@@ -407,6 +349,7 @@ class Dispatcher:
 
     def _ask(self, one: _Open, offer: Offer | None, now_ns: int) -> list[Effect]:
         need, attempt = one.need, len(one.tried)
+        one.is_waiting = False
         one.tried.append(None if offer is None else offer.node)
         one.begun_ns.append(now_ns)
         one.streams_ns.append(0 if offer is None else stream_ns(offer, need))
@@ -438,18 +381,24 @@ class Dispatcher:
 
     def _choose(self, one: _Open, now_ns: int, again: NodeId | None = None) -> tuple[Offer, float] | None:
         """Whoever is soonest of those that have not been asked, or of them and `again`."""
-        asked = [node for node in one.tried if node is not None]
-        if len(asked) >= self._config.attempts_max:
+        barred = self._barred(one, now_ns, again)
+        if barred is None:
             return None
-        asked = [node for node in asked if node != again]
-        bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
         doubted = [one for one, (at_ns, silent) in self._doubts.items() if silent and now_ns - at_ns < _DOUBT_NS]
-        found = feasible(one.need, self._offers.values(), self.times, [*asked, *bad, *doubted], now_ns)
+        found = feasible(one.need, self._offers.values(), self.times, [*barred, *doubted], now_ns)
         if not found and doubted:
-            found = feasible(one.need, self._offers.values(), self.times, [*asked, *bad], now_ns)
+            found = feasible(one.need, self._offers.values(), self.times, barred, now_ns)
         return choose(
             one.need, found, self.times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
         )
+
+    def _barred(self, one: _Open, now_ns: int, again: NodeId | None = None) -> list[NodeId] | None:
+        """Who is not asked, since it has been, or is not believed; None: enough have been."""
+        asked = [node for node in one.tried if node is not None]
+        if len(asked) >= self._config.attempts_max:
+            return None
+        bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
+        return [*(node for node in asked if node != again), *bad]
 
     def _believe(self, lender: NodeId) -> None:
         """It has been heard: whatever broke, it lives."""

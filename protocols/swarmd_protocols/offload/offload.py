@@ -137,6 +137,8 @@ class Offload:
         """Who can be reached, and is near or a few hops away."""
         self._far: list[NodeId] = []
         """Of them, who is out of this radio's reach; the cheapest to reach first."""
+        self._adrift: frozenset[NodeId] = frozenset()
+        """Of these, to whom no way is known yet: nothing is handed on."""
         self._far_turn = 0
         self._said_ns = -(1 << 62)
         self._is_armed = False
@@ -200,7 +202,10 @@ class Offload:
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """Whom to tell, whom to believe, and who is out."""
-        self._reached = [peer for peer in peers if peer.reachable and peer.public_key and _is_in_reach(peer)]
+        self._reached = [
+            peer for peer in peers
+            if peer.reachable and peer.public_key and (_is_in_reach(peer) or self._is_adrift(peer))
+        ]  # fmt: skip
         return self.on_trust(now_ns)
 
     def on_trust(self, now_ns: int) -> list[SubEffect]:
@@ -209,9 +214,10 @@ class Offload:
         # Among the far ones first whom a rule lets in: those it leaves out take no place of theirs.
         # Who has a place keeps it until another is a whole transmission nearer: who loses it loses its jobs.
         held = dict.fromkeys(self._far, _KEEPS_PLACE)
-        reached = [(peer.cost - held.get(peer.node, 0), peer.node) for peer in self._reached if peer.far]
+        reached = [(_cost(peer) - held.get(peer.node, 0), peer.node) for peer in self._reached if peer.far]
         far = sorted((self._is_useless(node), cost, node) for cost, node in reached)
         self._far = [node for _, _, node in far][:FAR_MAX]
+        self._adrift = frozenset(peer.node for peer in self._reached if peer.far and not peer.cost)
         near = {peer.node: peer.public_key for peer in self._reached if not peer.far or peer.node in self._far}
         self._near = near
         self._refused, self._unasked = self._outside(config.lend_to), self._outside(config.borrow_from)
@@ -355,6 +361,10 @@ class Offload:
             case messages.Refusal():
                 return borrower.on_refusal(sender, message, now_ns)
 
+    def _is_adrift(self, peer: Peer) -> bool:
+        """Whether it was in reach, and is near no more: the way to it over others is known within seconds."""
+        return peer.far and not peer.cost and peer.node in self._near
+
     def _is_useless(self, node: NodeId) -> bool:
         """Whether rules leave a member out of all that this device does."""
         config, own = self._config, self._certified(self.node)
@@ -369,10 +379,10 @@ class Offload:
 
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
         config = self._config
-        if not config.lends or not (self._lender.is_willing or self._is_offering) or not self._borrowers:
+        far = [node for node in self._far if node in self._borrowers and node not in self._adrift]
+        near = [node for node in self._borrowers if node not in self._far]
+        if not config.lends or not (self._lender.is_willing or self._is_offering) or not (near or far):
             return []
-        far = [node for node in self._far if node in self._borrowers]
-        near = [node for node in self._borrowers if node not in far]
         period_ns = max(config.period_ns, len(near) * 1_000_000_000 // config.messages_per_s)
         period_ns = min(period_ns, config.period_max_ns)
         due_ns = self._said_ns + period_ns
@@ -405,3 +415,8 @@ def _broken(rule: Whom, member: Certified | None, own: Certified | None) -> str:
 def _is_in_reach(peer: Peer) -> bool:
     """Whether it is near, or a few hops away."""
     return not peer.far or 0 < peer.cost <= FAR_COST_MAX
+
+
+def _cost(peer: Peer) -> int:
+    """What the way to a far one costs; what is not known takes nobody's place."""
+    return peer.cost or FAR_COST_MAX

@@ -26,6 +26,9 @@ from swarmd_protocols.subprotocol import FAR_BURST_BYTES, FAR_BYTES_S, FAR_LEAST
 
 FRESH_NS = 2_000_000_000
 """An offer that says nothing else names nobody after this: two periods of the gossip that carries it."""
+AWAITED_NS = 10_000_000_000
+"""A lender that is reached is waited for so long after its offer has lapsed: ways over others are known 5 s after they
+have changed, and of ten far borrowers each is told in 10 s."""
 NEAR = 1.5
 """Times the quickest one's time that is still near it: what a radio's jitter makes of equal ones."""
 _WITHOUT_TICKET = 2.0
@@ -242,9 +245,30 @@ def feasible(
     need: Need, offers: Iterable[Offer], times: Mapping[NodeId, Times], ejected: Iterable[NodeId], now_ns: int
 ) -> list[Offer]:
     """The lenders that could answer in time, in the order of `offers`."""
+    fresh = [offer for offer in offers if offer.is_fresh(now_ns)]
+    return _suitable(need, fresh, times, frozenset(ejected), now_ns)
+
+
+def awaited_until_ns(
+    need: Need, offers: Iterable[Offer], times: Mapping[NodeId, Times], ejected: Iterable[NodeId], now_ns: int
+) -> int:
+    """Until when one is waited for that could answer in time, by an offer that has lapsed; 0: there is none.
+
+    Who has placed a request, or leaves lenders out, has something else in mind where the others say nothing.
+    """
+    if need.only is not None or need.but:
+        return 0
+    lapsed = [offer for offer in offers if not offer.is_fresh(now_ns)]
+    found = _suitable(need, lapsed, times, frozenset(ejected), now_ns)
+    return min(need.deadline_ns, max((offer.heard_ns + offer.good_ns + AWAITED_NS for offer in found), default=0))
+
+
+def _suitable(
+    need: Need, offers: Iterable[Offer], times: Mapping[NodeId, Times], barred: frozenset[NodeId], now_ns: int
+) -> list[Offer]:
+    """Those of the lenders that could answer in time by what they have said, however long ago."""
     if not need.may_leave:
         return []
-    barred = frozenset(ejected)
     found = []
     for offer in offers:
         fits = (
@@ -252,7 +276,6 @@ def feasible(
             and (need.only is None or offer.node == need.only)
             and offer.node not in barred
             and offer.node not in need.but
-            and offer.is_fresh(now_ns)
             and offer.of(need) is not None
             and need.size_bytes <= offer.request_bytes_max
             and offer.cost_of(need).is_within(need.rule)

@@ -3,6 +3,7 @@
 Nothing here decides: `borrowing.py` does.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -21,6 +22,11 @@ class Asking:
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """Requests and attempts."""
     is_denied: bool = False
+
+
+def still_waiting(asking: Asking | None, requests_open: Mapping[int, "Open"]) -> list[tuple[int, int]]:
+    """Requests that a question still stands for."""
+    return [] if asking is None else [pair for pair in asking.waiting if pair[0] in requests_open]
 
 
 @dataclass(slots=True)
