@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from swarmd_protocols.offload import dispatcher, placement
+from swarmd_protocols.offload import dispatcher, placement, tickets
 from swarmd_protocols.offload.decisions import Deliver, Effect
 from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.reputation import Reputation
-from swarmd_protocols.offload.tickets import Grants
+from swarmd_protocols.offload.tickets import Grants, HeldTicket
 from tests.property import test_offload_laws as laws
 from tests.support.mutants import assert_found
 
@@ -88,6 +88,15 @@ def _tickets_never_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Grants, "spend", lambda self, *rest: "")
 
 
+def _what_was_lost_counts_as_given(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tickets._Left, "is_whole", False)
+
+
+def _a_ticket_given_again_is_full(patch: pytest.MonkeyPatch) -> None:
+    new = HeldTicket.new
+    patch.setattr(HeldTicket, "new", lambda ticket, before=None: new(ticket))
+
+
 @pytest.mark.parametrize(
     ("fault", "law"),
     [
@@ -106,6 +115,8 @@ def _tickets_never_end(patch: pytest.MonkeyPatch) -> None:
         (_everybody_is_trusted, laws.test_a_liar_is_ejected_within_twenty_checks_and_an_honest_lender_is_not),
         (_everybody_is_trusted, laws.test_an_ejected_lender_is_not_asked),
         (_tickets_never_end, laws.test_no_ticket_is_overdrawn),
+        (_what_was_lost_counts_as_given, laws.test_a_ticket_that_was_not_used_is_given_again_with_a_new_end),
+        (_a_ticket_given_again_is_full, laws.test_what_is_left_of_a_ticket_that_is_given_again_is_what_was_left),
     ],
 )
 def test_mutants(fault: Callable[[pytest.MonkeyPatch], None], law: Callable[[], Any], monkeypatch: Any) -> None:

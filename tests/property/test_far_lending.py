@@ -30,7 +30,6 @@ class LendingNet(MeshNet):
         self.lenders = lenders
         self.read = 0
         self.dead: set[int] = set()
-        self.pulsed_ns = 0
         super().__init__(count, line(count), seed, **{"subs": self._subs, **options})
 
     def _subs(self, index: int) -> list[Any]:
@@ -52,12 +51,9 @@ class LendingNet(MeshNet):
         self.feed(BORROWER, Command("offload", ask))
 
     def work(self, seconds: float) -> None:
-        """Lenders answer what they are asked to run, and the borrower's worker says once a second that it is there."""
+        """Lenders answer what they are asked to run."""
         until = self.now + int(seconds * S)
         while self.now < until:
-            if self.now >= self.pulsed_ns + S:
-                self.pulsed_ns = self.now
-                self.feed(BORROWER, Command("offload", requests.Stock((), 0, None)))
             self.run(0.1)
             for _, index, effect in self.log[self.read :]:
                 if isinstance(effect, Order) and isinstance(effect.request, requests.Infer) and index not in self.dead:
@@ -83,10 +79,18 @@ class Sites(LendingNet):
     FAR, NEAR = {(0, 1), (1, 2)}, {(0, 1), (1, 2), (0, 2)}
 
     def __init__(self, seed: int) -> None:
+        self.pulsed_ns = 0
         super().__init__(3, (2,), seed, casts=False, swim=SwimConfig(mesh="auto", casts=False))
         assert self.run_until(lambda: self.formed() and all(map(self.is_mesh, range(3))), 30) is not None
         self.offer()
         self.until(lambda: self.asked_of(0).lenders() != {}, 20)
+
+    def run(self, seconds: float) -> None:
+        """As a worker does, the borrower's says once a second that it is there."""
+        if self.now >= self.pulsed_ns + S:
+            self.pulsed_ns = self.now
+            self.feed(BORROWER, Command("offload", requests.Stock((), 0, None)))
+        super().run(seconds)
 
     def asked_of(self, index: int) -> Offload:
         sub = self.hosts[index].node._subs["offload"]

@@ -1,6 +1,7 @@
 """Laws of borrowing: one answer a request and in time, nobody asked who cannot, liars ejected, tickets kept to."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -29,7 +30,15 @@ from swarmd_protocols.offload.decisions import (
 from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.placement import FRESH_NS, Need, Offer, Offered
 from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
-from swarmd_protocols.offload.tickets import TICKET_BYTES, Grants, GrantsConfig, Ticket, open_ticket, seal_ticket
+from swarmd_protocols.offload.tickets import (
+    TICKET_BYTES,
+    Grants,
+    GrantsConfig,
+    HeldTicket,
+    Ticket,
+    open_ticket,
+    seal_ticket,
+)
 
 MS = 1_000_000
 LENDERS = [NodeId(bytes([index]) * 16) for index in range(1, 6)]
@@ -52,6 +61,8 @@ class Borrower(RuleBasedStateMachine):
         self.all: dict[tuple[int, int], Attempt] = {}
         self.timers: dict[tuple[int, str], int] = {}
         self.offers: dict[NodeId, Offer] = {}
+        self.owed: set[tuple[int, NodeId]] = set()
+        """Requests that may be asked once more of a lender, when it is heard: its connection broke while it was not."""
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -77,7 +88,9 @@ class Borrower(RuleBasedStateMachine):
                         assert need.size_bytes <= offer.request_bytes_max, "a lender was sent more than it takes"
                         assert self.now_ns - offer.heard_ns <= FRESH_NS, "a lender was asked by an old offer"
                         earlier = [one.lender for key, one in self.all.items() if key[0] == number]
-                        assert lender not in earlier or lender == self.breaking, "a lender was asked twice"
+                        is_owed = (number, lender) in self.owed
+                        assert lender not in earlier or lender == self.breaking or is_owed, "a lender was asked twice"
+                        self.owed.discard((number, lender))
                         assert len([one for one in earlier if one is not None]) < CONFIG.attempts_max
                     self.live[number, attempt] = self.all[number, attempt] = effect
                 case Cancel(number, attempt):
@@ -100,7 +113,7 @@ class Borrower(RuleBasedStateMachine):
 
     @rule(
         digest=st.sampled_from(DIGESTS),
-        allowed_ms=st.integers(0, 300),
+        allowed_ms=st.integers(0, 300) | st.just(30_000),
         local_ms=st.sampled_from([0, 5, 50, 400]),
         size=st.integers(0, 3_000),
         may_leave=st.booleans(),
@@ -172,10 +185,29 @@ class Borrower(RuleBasedStateMachine):
     @rule(node=st.sampled_from(LENDERS))
     def break_a_connection(self, node: NodeId) -> None:
         self.breaking = node
+        self.owed |= {(key[0], node) for key, one in self.live.items() if one.lender == node and self.is_silent(node)}
         self.perform(self.dispatcher.handle(Doubted(node), self.now_ns))
         self.breaking = None
 
-    @rule(passed_ms=st.integers(1, 400) | st.just(2_100))
+    def is_silent(self, node: NodeId) -> bool:
+        """Whether its offer has lapsed."""
+        return node in self.offers and self.now_ns - self.offers[node].heard_ns > FRESH_NS
+
+    def may_come(self, need: Need) -> bool:
+        """Whether a lender that has fallen silent could do it, when it is heard again."""
+        asked = [one.lender for key, one in self.all.items() if key[0] == need.number and one.lender is not None]
+        return any(
+            need.may_leave
+            and len(asked) < CONFIG.attempts_max
+            and node not in asked
+            and self.is_silent(node)
+            and self.now_ns - offer.heard_ns <= FRESH_NS + placement.AWAITED_NS
+            and offer.of(need) is not None
+            and need.size_bytes <= offer.request_bytes_max
+            for node, offer in self.offers.items()
+        )
+
+    @rule(passed_ms=st.integers(1, 400) | st.sampled_from([2_100, 12_000]))
     def wait(self, passed_ms: int) -> None:
         end_ns = self.now_ns + passed_ms * MS
         while due := sorted((due_ns, *key) for key, due_ns in self.timers.items() if due_ns <= end_ns):
@@ -200,9 +232,10 @@ class Borrower(RuleBasedStateMachine):
 
     @invariant()
     def what_can_be_thought_alone_is(self) -> None:
-        """While a request waits, somebody works for it, or its last moment is still ahead."""
+        """While a request waits, somebody works for it, or one could who is only silent."""
         for number in self.needs.keys() - self.delivered.keys():
-            assert any(key[0] == number for key in self.live), "a request waits for nobody"
+            is_at_work = any(key[0] == number for key in self.live)
+            assert is_at_work or self.may_come(self.needs[number]), "a request waits for nobody"
 
     @invariant()
     def hedges_are_few(self) -> None:
@@ -423,6 +456,37 @@ def test_a_ticket_is_good_for_its_borrower_and_bundle_alone() -> None:
     assert book.spend(number, LENDERS[0], DIGESTS[0], 1, 0) == ""
     book.withdraw(LENDERS[0])
     assert book.spend(number, LENDERS[0], DIGESTS[0], 1, 0) == "unknown", "a withdrawn ticket was taken"
+
+
+def used(book: Grants, digest: bytes, now_ms: int) -> Ticket | None:
+    """A ticket of the first borrower's, of which one request was spent; None: it was given none."""
+    sealed = book.grant(LENDERS[0], digest, now_ms)
+    ticket = None if sealed is None else open_ticket(sealed, KEY, CRYPTO)
+    if ticket is not None:
+        assert book.spend(ticket.number, LENDERS[0], digest, 1, now_ms) == ""
+    return ticket
+
+
+def test_a_ticket_that_was_not_used_is_given_again_with_a_new_end() -> None:
+    """It may have been lost on its way: however often, there is one more for who asks, and no more to spend."""
+    book = grants(tickets_max=2, count_max=3, life_ms=1_000)
+    assert used(book, DIGESTS[0], 0) is not None
+    given = [book.grant(LENDERS[0], DIGESTS[0], now_ms, 1_500 * (now_ms == 1_000)) for now_ms in range(0, 2_500, 500)]
+    tickets = [open_ticket(sealed, KEY, CRYPTO) for sealed in given if sealed is not None]
+    assert len(tickets) == 5, "who has lost some is refused"
+    assert len({ticket.number for ticket in tickets}) == 1, "there is more to spend"
+    assert [ticket.until_ms for ticket in tickets] == [1_000, 1_500, 3_500, 3_500, 3_500]
+    taken = [book.spend(tickets[0].number, LENDERS[0], DIGESTS[0], 1, 3_000) for _ in range(4)]
+    assert taken == ["", "", "", "spent"], "each copy of it is good until its end, and all together once"
+
+
+def test_what_is_left_of_a_ticket_that_is_given_again_is_what_was_left() -> None:
+    ticket = Ticket(LENDER, LENDERS[0], DIGESTS[0], 5, 1000, 10, 100, 77)
+    held = HeldTicket(ticket, 4, 300)
+    again = HeldTicket.new(replace(ticket, until_ms=99), held)
+    assert (again.ticket.until_ms, again.count, again.size_bytes) == (99, 4, 300)
+    other = HeldTicket.new(replace(ticket, number=6), held)
+    assert (other.count, other.size_bytes) == (10, 1000)
 
 
 def test_grants_are_bounded() -> None:

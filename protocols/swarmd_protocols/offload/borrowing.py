@@ -271,8 +271,8 @@ class Borrower:
             return self.on_deny(sender, Deny(ticket.digest, messages.REASONS.index("expired")), now_ns)
         asking = self._asking.pop((sender, ticket.digest))
         self._dispatcher.times_of(sender).met(now_ns - asking.at_ns)
-        self._tickets.pop((sender, ticket.digest), None)
-        self._tickets[sender, ticket.digest] = HeldTicket.new(ticket)
+        before = self._tickets.pop((sender, ticket.digest), None)
+        self._tickets[sender, ticket.digest] = HeldTicket.new(ticket, before)
         while len(self._tickets) > _TICKETS_MAX:
             del self._tickets[next(iter(self._tickets))]
         effects: list[SubEffect] = []

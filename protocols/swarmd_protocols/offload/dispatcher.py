@@ -99,8 +99,8 @@ class _Open:
     begun_ns: list[int] = field(default_factory=list)
     streams_ns: list[int] = field(default_factory=list)
     live: set[int] = field(default_factory=set)
-    is_waiting: bool = False
-    """Somebody should be asked, and just now nobody can be: each offer is looked at."""
+    waits_ns: int = 0
+    """Until when each offer is looked at, since somebody should be asked, and just now nobody can be; 0: it is not."""
 
 
 class Dispatcher:
@@ -208,7 +208,7 @@ class Dispatcher:
     def _look_again(self, now_ns: int) -> list[Effect]:
         """Of requests for which nobody could be asked: a lender was heard, or is not waited for any more."""
         effects: list[Effect] = []
-        for one in [one for one in self._open.values() if one.is_waiting]:
+        for one in [one for one in self._open.values() if one.waits_ns]:
             if not one.live:
                 effects += self._go_on(one, now_ns)
                 continue
@@ -252,7 +252,7 @@ class Dispatcher:
             if found is None and not (one.need.local_ns and None not in one.tried):
                 found, what = self._choose(one, now_ns, again=lender), "asked_again"
                 if found is None:
-                    one.is_waiting = True
+                    one.waits_ns = one.need.deadline_ns
                     continue
             effects += self._ask(one, found[0] if found is not None else None, now_ns)
             self.counts[what] += 1
@@ -299,7 +299,7 @@ class Dispatcher:
         if what == _LAST_MOMENT and need.local_ns and None not in one.tried and now_ns >= self._last_moment_ns(need):
             self.counts["last_moment"] += 1
             return self._ask(one, None, now_ns)
-        if what == _PATIENCE and not one.live:
+        if what == _PATIENCE and not one.live and now_ns >= one.waits_ns:
             return self._go_on(one, now_ns)
         if what == _HEDGE and one.live and need.copies == 1 and self._hedges >= 1.0:
             found = self._choose(one, now_ns)
@@ -323,8 +323,8 @@ class Dispatcher:
         barred = self._barred(one, now_ns)
         until_ns = 0 if barred is None else awaited_until_ns(need, self._offers.values(), self.times, barred, now_ns)
         if until_ns > now_ns:
-            self.counts["waited"] += not one.is_waiting
-            one.is_waiting = True
+            self.counts["waited"] += not one.waits_ns
+            one.waits_ns = until_ns
             return [SetTimer(need.number, _PATIENCE, until_ns)]
         del self._open[need.number]
         self.counts["none"] += 1
@@ -349,7 +349,7 @@ class Dispatcher:
 
     def _ask(self, one: _Open, offer: Offer | None, now_ns: int) -> list[Effect]:
         need, attempt = one.need, len(one.tried)
-        one.is_waiting = False
+        one.waits_ns = 0
         one.tried.append(None if offer is None else offer.node)
         one.begun_ns.append(now_ns)
         one.streams_ns.append(0 if offer is None else stream_ns(offer, need))

@@ -8,11 +8,12 @@ Little endian. `number` is unique to the lender (its boot shifted left by 28 plu
 milliseconds since 2020, `room` the largest request in bytes. The signature is the lender's over all before it, so a
 ticket can be shown by nobody but its borrower (whom the channel names) to nobody but its lender, for no other bundle.
 
-The lender keeps what is left of each ticket; a borrower that shows one too often is refused, whatever it holds.
+The lender keeps what is left of each ticket; a borrower that shows one too often is refused, whatever it holds. Whoever
+asks again, and has not used a ticket by then, is given the same one with a new end: it may be that it never came.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swarmd_protocols.crypto import SIGNATURE_BYTES, Crypto
 from swarmd_protocols.errors import WireError
@@ -22,6 +23,8 @@ _VERSION = 1
 """First byte of a ticket; others are refused."""
 _TAG = b"swarmd/ticket/v1\0"
 _BODY = struct.Struct("<B16s16s32sQQIIQ")
+_AGAIN_MS = 500
+"""A ticket is given again after so long: who waits for one asks each second, and each copy costs a signature."""
 TICKET_BYTES = _BODY.size + SIGNATURE_BYTES
 _BOOT_SHIFT = 28
 """Tickets of one boot: 2^28."""
@@ -86,6 +89,12 @@ class _Left:
     ticket: Ticket
     count: int
     size_bytes: int
+    given_ms: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was spent of it."""
+        return self.count == self.ticket.count_max
 
 
 class Grants:
@@ -110,6 +119,13 @@ class Grants:
             longer_ms: Beyond the life of others: so long may its requests be under way.
         """
         self._expire(now_ms)
+        until_ms = now_ms + self._config.life_ms + longer_ms
+        for left in self._left.values():
+            is_its = left.ticket.borrower == borrower and left.ticket.digest == digest
+            if is_its and left.is_whole and now_ms - left.given_ms >= _AGAIN_MS:
+                left.ticket = replace(left.ticket, until_ms=max(until_ms, left.ticket.until_ms))
+                left.given_ms = now_ms
+                return seal_ticket(left.ticket, self._seed, self._crypto)
         live = [left.ticket.borrower for left in self._left.values()]
         if live.count(borrower) >= self._config.tickets_max:
             return None
@@ -119,9 +135,9 @@ class Grants:
         self._number += 1
         ticket = Ticket(
             self._node, borrower, digest, self._number, config.bytes_max, config.count_max, config.request_bytes_max,
-            now_ms + config.life_ms + longer_ms,
+            until_ms,
         )  # fmt: skip
-        self._left[ticket.number] = _Left(ticket, config.count_max, config.bytes_max)
+        self._left[ticket.number] = _Left(ticket, config.count_max, config.bytes_max, now_ms)
         return seal_ticket(ticket, self._seed, self._crypto)
 
     def spend(self, number: int, borrower: NodeId, digest: bytes, size_bytes: int, now_ms: int) -> str:
@@ -168,8 +184,10 @@ class HeldTicket:
     size_bytes: int
 
     @classmethod
-    def new(cls, ticket: Ticket) -> "HeldTicket":
-        """All is left."""
+    def new(cls, ticket: Ticket, before: "HeldTicket | None" = None) -> "HeldTicket":
+        """All is left, or of one that was given `before` what was left then: requests under it may be on their way."""
+        if before is not None and before.ticket.number == ticket.number:
+            return cls(ticket, before.count, before.size_bytes)
         return cls(ticket, ticket.count_max, ticket.bytes_max)
 
     def is_good(self, size_bytes: int, now_ms: int) -> bool:
