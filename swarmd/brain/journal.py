@@ -325,8 +325,9 @@ def _lock_directory(directory: Path) -> int:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Without a checkpoint of its own, whose sync would stall the event loop; `checkpoint` does it.
-    return open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=0"), _SCHEMA)
+    # Without a checkpoint of its own, whose sync would stall the event loop; `checkpoint` does it. The log begins anew
+    # after it: one that kept its size would look full, and be folded in and synced every second ever after.
+    return open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=0", "journal_size_limit=0"), _SCHEMA)
 
 
 def _read_all(database: sqlite3.Connection) -> list[tuple[bytes, bytes]]:

@@ -94,7 +94,7 @@ class Outbox:
         self._max_bytes = max_bytes
         self._max_age_ms = round(max_age_s * 1000)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        settings = ("synchronous=NORMAL", "wal_autocheckpoint=256")
+        settings = ("synchronous=NORMAL", "wal_autocheckpoint=256", "journal_size_limit=2097152")
         self.moved_aside: Path | None = None
         """Where a damaged file went."""
         try:

@@ -104,7 +104,9 @@ class Store:
                 self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, timeout=1.0)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._db = open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=1000"), _SCHEMA)
+                self._db = open_sound(
+                    path, ("synchronous=NORMAL", "wal_autocheckpoint=1000", "journal_size_limit=8388608"), _SCHEMA
+                )
                 self._db.execute(f"PRAGMA cache_size=-{8 << 10}")
                 self._add_column("lives", "number INTEGER NOT NULL DEFAULT -1")
                 for table in ("objects", "merged", "history"):
