@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench.soak.figures import Sample, growth, slope_h
+from tests.bench.soak.figures import CURVE_S, Sample, curve, growth, slope_h
 from tests.bench.soak.ledger import TTL_S, Ledger, place_of, spot_at
 
 MIB = 1 << 20
@@ -95,3 +95,12 @@ def test_what_is_too_short_is_not_judged() -> None:
 def test_the_warm_up_does_not_count() -> None:
     grown = [Sample(one.at_s, 7, min(one.at_s, 1_800.0) / 60, 60, 6, MIB) for one in samples()]
     assert failing(grown) == []
+
+
+def test_the_report_names_the_file_that_grew() -> None:
+    rows = [Sample(15.0 * i, 7, 30.0, 60, 6, 0, {"small": 9, "log": 100 + i, "late": i // 400}) for i in range(481)]
+    files = growth({"n0": rows}, 1_800, 20)["files"]["n0"]
+    assert list(files.items()) == [("log", (220, 580, 580)), ("late", (0, 1, 1)), ("small", (9, 9, 9))]
+    shown = curve(rows)
+    assert [row["at_s"] for row in shown] == [CURVE_S * i for i in range(25)]
+    assert shown[2] == {"at_s": 600, "memory_mb": 30.0, "files": {"small": 9, "log": 140, "late": 0}}

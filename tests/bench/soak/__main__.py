@@ -35,7 +35,7 @@ from swarmd.demo.netns import Loopback, Namespaces, unavailable
 from swarmd.errors import DaemonError
 from swarmd.identity.files import dev_fleet_secret
 from swarmd_sim.world.address import parse_farm_url
-from tests.bench.soak.figures import Sample, growth, look_at
+from tests.bench.soak.figures import Sample, curve, growth, look_at
 from tests.bench.soak.ledger import Ledger, place_of
 from tests.support.daemons import Running, wait_for
 from tests.support.exclusive import own_port
@@ -44,6 +44,8 @@ SPOTS = 200
 """Things that are observed over and over: the picture is full after the warm-up, and what grows then is a leak."""
 CELLS = 240
 """Cells of the survey, done one by one through the whole soak, most by brains that are about to be killed."""
+EVENT_ROWS = 32
+"""Events kept of each other node: the file of events is full after the warm-up too, at two a minute of each."""
 SAVED_MAX = 3
 """Cells that may wait for a brain to be killed."""
 SPEED_M_S = 3
@@ -133,7 +135,7 @@ class Soak:
         (folder / "swarmd.toml").write_text(
             f"[node]\norigin = [{latitude_deg!r}, {longitude_deg!r}]\n"
             f'[claims]\ncells = "{folder}/cells.csv"\nfly = false\n[log]\nlevel = "warning"\nformat = "text"\n'
-            '[http]\nlisten = "off"\n',
+            f'[http]\nlisten = "off"\n[events]\nauthor_rows = {EVENT_ROWS}\n',
             encoding="utf-8",
         )
         self.nodes = [Node(self, index) for index in range(options.nodes)]
@@ -381,6 +383,7 @@ class Soak:
             "tracebacks": [line[:500] for line in tracebacks[:5]],
             "state": self.rows,
             "growth": grown,
+            "curves": {name: curve(samples) for name, samples in witnesses.items()},
             "bars": bars,
         }
 

@@ -2,8 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ the bar."""
 JOURNAL_GROWTH, JOURNAL_SLACK_BYTES = 1.25, 1 << 20
 """How much larger than after the warm-up the files of a node may be: SQLite's log of writes comes and goes by 1 MB or
 so."""
+CURVE_S = 300.0
+"""Seconds between two rows of a report that say what each file and the memory came to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Sample:
         descriptors: Open ones.
         threads: Threads.
         disk_bytes: All files of its state.
+        files: Bytes of each of them, by name below the state's folder.
     """
 
     at_s: float
@@ -36,6 +39,7 @@ class Sample:
     descriptors: int
     threads: int
     disk_bytes: int
+    files: Mapping[str, int] = field(default_factory=dict)
 
 
 def look_at(pid: int, state: Path, at_s: float) -> Sample | None:
@@ -46,19 +50,43 @@ def look_at(pid: int, state: Path, at_s: float) -> Sample | None:
         )
         descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         memory_mb = int(status["RssAnon"].split()[0]) * 1024 / 1e6
-        return Sample(at_s, pid, memory_mb, descriptors, int(status["Threads"]), _bytes_in(state))
+        files = _files_in(state)
+        return Sample(at_s, pid, memory_mb, descriptors, int(status["Threads"]), sum(files.values()), files)
     except (OSError, KeyError, ValueError):
         return None
 
 
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
+def _files_in(folder: Path) -> dict[str, int]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
         try:
-            total += path.stat().st_size if path.is_file() else 0
+            if path.is_file():
+                found[str(path.relative_to(folder))] = path.stat().st_size
         except OSError:
             continue
-    return total
+    return found
+
+
+def grown_files(rows: Sequence[Sample]) -> dict[str, tuple[int, int, int]]:
+    """Of each file what it was at first, at most and at last, bytes; those that grew by the most come first.
+
+    >>> a, b = (Sample(at, 7, 30.0, 40, 6, 9, {"log": 4, "file": 5 + at}) for at in (0, 3))
+    >>> grown_files([a, b])
+    {'file': (5, 8, 8), 'log': (4, 4, 4)}
+    """
+    names = sorted({name for one in rows for name in one.files})
+    sizes = {name: [one.files.get(name, 0) for one in rows] for name in names}
+    found = {name: (row[0], max(row), row[-1]) for name, row in sizes.items()}
+    return dict(sorted(found.items(), key=lambda one: one[1][0] - one[1][1]))
+
+
+def curve(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """Memory and files over the whole time, a row every `CURVE_S`."""
+    found: list[dict[str, Any]] = []
+    for one in samples:
+        if not found or one.at_s >= found[-1]["at_s"] + CURVE_S:
+            found.append({"at_s": round(one.at_s), "memory_mb": round(one.memory_mb, 2), "files": dict(one.files)})
+    return found
 
 
 def slope_h(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
@@ -113,6 +141,7 @@ def growth(witnesses: dict[str, list[Sample]], warm_s: float, nodes: int) -> dic
         },
         "threads_max": max(one.threads for rows in after.values() for one in rows),
         "disk_bytes": disk,
+        "files": {name: grown_files(rows) for name, rows in after.items()},
         "bars": {
             # Less than half an hour cannot tell a leak from a page: it is not judged, and says so.
             f"memory grows by <= {MEMORY_MB_H} MB/h": median_mb_h <= MEMORY_MB_H if seconds >= JUDGED_S else None,
