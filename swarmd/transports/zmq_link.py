@@ -24,7 +24,7 @@ import zmq
 from swarmd.transports.address import parse_ways
 from swarmd_protocols.ids import Address
 
-_ROUTING_ID_MAX_BYTES = 96
+ROUTING_ID_MAX_BYTES = 96
 """Bytes of a routing id: path, the longest address and 16 digits."""
 
 
@@ -94,7 +94,7 @@ def routing_id_of(path: Path, address: Address) -> bytes:
 def parse_routing_id(routing_id: bytes) -> tuple[Path, Address] | None:
     """Path and claimed address of a sender, or None when the id is not of our making."""
     fields = routing_id.split(b"|")
-    if len(routing_id) > _ROUTING_ID_MAX_BYTES or len(fields) != 3 or fields[0] not in PATHS:
+    if len(routing_id) > ROUTING_ID_MAX_BYTES or len(fields) != 3 or fields[0] not in PATHS:
         return None
     try:
         return PATHS[fields[0]], parse_ways(fields[1].decode("ascii"))

@@ -12,7 +12,13 @@ from swarmd.errors import TransportError
 from swarmd.transports.address import format_address, is_ipv6, parse_address
 from swarmd.transports.base import MAX_STREAM_BYTES
 from swarmd.transports.curve import CurveKeys
-from swarmd.transports.zmq_link import Path, WatchedSocket, parse_routing_id, probe_dead_connections
+from swarmd.transports.zmq_link import (
+    ROUTING_ID_MAX_BYTES,
+    Path,
+    WatchedSocket,
+    parse_routing_id,
+    probe_dead_connections,
+)
 from swarmd_protocols.ids import Address
 
 _RECEIVE_HIGH_WATER = 50
@@ -24,6 +30,8 @@ _CURVE_OVERHEAD_BYTES = 256
 """More than the command name, nonce and authenticator that an encrypted message carries."""
 _DRAIN_MAX = 128
 """Frames read a wake-up before timers get their turn."""
+_SENDERS_MAX = 1_024
+"""Paths of addresses whose reading is remembered, 0.2 MB: of a swarm of 256 on each of its paths."""
 
 
 class Listener:
@@ -51,6 +59,7 @@ class Listener:
         self._watched: WatchedSocket | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._senders: dict[bytes, tuple[Path, Address] | None] = {}
+        """By what a routing id begins with: its digits are others' on every connection, and a peer makes many."""
 
     def bind(self, host: str, port: int) -> int:
         """Open and bind.
@@ -147,11 +156,14 @@ class Listener:
         self._received(path, address, parts[1])
 
     def _sender_of(self, routing_id: bytes) -> tuple[Path, Address] | None:
-        if routing_id not in self._senders:
-            if len(self._senders) >= 4_096:
-                self._senders.clear()
-            self._senders[routing_id] = parse_routing_id(routing_id)
-        return self._senders[routing_id]
+        if len(routing_id) > ROUTING_ID_MAX_BYTES:
+            return None
+        begin = routing_id[: routing_id.rfind(b"|") + 1]
+        if begin not in self._senders:
+            if len(self._senders) >= _SENDERS_MAX:
+                del self._senders[next(iter(self._senders))]
+            self._senders[begin] = parse_routing_id(routing_id)
+        return self._senders[begin]
 
 
 def _bind_message(host: str, port: int, error: zmq.ZMQError) -> str:

@@ -4,18 +4,24 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from swarmd.brain import heap
 from swarmd.sqlite_files import CACHE_KIB, open_sound
+from swarmd.transports.zmq_link import DATAGRAM_PATH, STREAM_PATH, routing_id_of
+from swarmd.transports.zmq_listener import _SENDERS_MAX, Listener
 from swarmd_protocols.channel import channel
 from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.state import shown as shown_module
 from swarmd_protocols.state.clock import stamp_ms
+from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, open_batch, seal_batch
+from swarmd_protocols.state.crdt.facts import Done, Facts, encode_facts
+from swarmd_protocols.state.crdt.store import Store
 from tests.support.held import held
 from tests.support.state_mesh import Mesh, detection
 
@@ -59,13 +65,45 @@ def test_a_session_that_is_over_takes_little_and_so_many_are_kept(monkeypatch: p
     assert retire(100) - full < 5_000  # A hash table that is rebuilt, and not 100 sessions.
 
 
+def test_a_peer_that_connects_again_and_again_is_remembered_once() -> None:
+    """Each stream that was idle for ten seconds is another connection, with digits of its own in its routing id."""
+    listener = Listener(None, None, lambda path, source, data: None, Counter())  # type: ignore[arg-type]
+    for _ in range(3_000):
+        for path in (STREAM_PATH, DATAGRAM_PATH):
+            assert listener._sender_of(routing_id_of(path, "10.0.0.1:7946")) == (path, "10.0.0.1:7946")
+    assert listener._sender_of(b"s|10.0.0.1:7946|" + bytes(200)) is None
+    assert listener._sender_of(b"nobody") is None
+    assert len(listener._senders) <= 3
+    for number in range(3_000):
+        listener._sender_of(routing_id_of(STREAM_PATH, f"10.1.{number >> 8}.{number & 255}:7946"))
+    assert len(listener._senders) == _SENDERS_MAX
+
+
+def test_a_batch_that_is_held_takes_little_beside_its_bytes() -> None:
+    crypto, life = NaClCrypto(), 119 << 40
+    node, signer = node_id_of(crypto.public_key(bytes(32))), NodeSigner(crypto, bytes(32))
+    store, raws, previous = Store(10, 1 << 40), list[bytes](), bytes(16)
+    for number in range(1, 401):
+        body = encode_facts(Facts(dones=[Done(number.to_bytes(6, "big"), 900)]))
+        batch = seal_batch(
+            Stream.FACTS, node, (life, number), (life, 1), previous, (1 << 57) + (number << 16), body, signer
+        )
+        assert batch.previous == previous
+        previous = batch.digest
+        raws.append(batch.raw)
+    empty = held(store)[1]
+    for raw in raws:
+        store.add(open_batch(bytes(bytearray(raw))))  # Bytes of their own, as they come out of a datagram.
+    assert (held(store)[1] - empty) / len(raws) <= len(raws[0]) + 490
+
+
 def test_pages_that_sqlite_keeps_are_bounded(tmp_path: Path) -> None:
     database = open_sound(tmp_path / "file", (), "CREATE TABLE IF NOT EXISTS rows (body BLOB)")
     try:
         assert database.execute("PRAGMA cache_size").fetchone()[0] == -CACHE_KIB
     finally:
         database.close()
-    assert CACHE_KIB <= 256
+    assert CACHE_KIB <= 64
     assert sqlite3.connect(":memory:").execute("PRAGMA cache_size").fetchone()[0] < -CACHE_KIB
 
 

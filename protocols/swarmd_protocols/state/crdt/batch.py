@@ -38,6 +38,8 @@ Dot: TypeAlias = tuple[int, int]
 
 _HEAD = struct.Struct("<BB16s6sI6sI16sQ")
 HEAD_BYTES = _HEAD.size
+_PREVIOUS = slice(HEAD_BYTES - 8 - HASH_BYTES, HEAD_BYTES - 8)
+"""Where a head says which batch was before: the last but its stamp."""
 BATCH_MIN_BYTES = HEAD_BYTES + SIGNATURE_BYTES + 1
 """A head, a body of a byte and a signature."""
 _TAG = b"swarmd/state-batch/v1\0"
@@ -101,15 +103,17 @@ class NodeSigner:
         return self._crypto.verify(public_key, message, signature)
 
 
-class Batch(msgspec.Struct, eq=False):
-    """A batch as read; `raw` is what was signed and what is passed on."""
+class Batch(msgspec.Struct, eq=False, gc=False):
+    """A batch as read; `raw` is what was signed and what is passed on.
+
+    A node holds a thousand of them and more: nothing in it is tracked by the collector, as nothing in it refers back.
+    """
 
     raw: bytes
     stream: Stream
     origin: NodeId
     dot: Dot
     base: Dot
-    previous: bytes
     stamp: int
     digest: bytes
     """BLAKE2b-128 of `raw`."""
@@ -119,6 +123,11 @@ class Batch(msgspec.Struct, eq=False):
     def __str__(self) -> str:
         """What names it to people."""
         return f"batch {self.dot[0]}/{self.dot[1]} of stream {self.stream}, digest {self.digest.hex()}"
+
+    @property
+    def previous(self) -> bytes:
+        """Digest of the batch before in this incarnation, or zeros; seldom asked for."""
+        return self.raw[_PREVIOUS]
 
     @property
     def body(self) -> bytes:
@@ -154,7 +163,7 @@ def seal_batch(
     )
     unsigned = head + body
     raw = unsigned + signer.sign(_TAG + unsigned)
-    return Batch(raw, stream, origin, dot, base, previous, stamp, batch_digest(raw))
+    return Batch(raw, stream, origin, dot, base, stamp, batch_digest(raw))
 
 
 def open_batch(raw: bytes) -> Batch:
@@ -172,13 +181,15 @@ def open_batch(raw: bytes) -> Batch:
         raise WireError(f"batch stream {stream} is not known")
     if stream < Stream.STATUS and len(raw) > BATCH_MAX_BYTES:
         raise WireError(f"a batch of {len(raw)} bytes does not fit a datagram")
-    dot = (int.from_bytes(incarnation, "little"), n)
-    base = (int.from_bytes(base_incarnation, "little"), base_n)
+    life = int.from_bytes(incarnation, "little")
+    # One number for both where it is one: what is held for hours is held by the thousand.
+    base_life = life if base_incarnation == incarnation else int.from_bytes(base_incarnation, "little")
+    dot, base = (life, n), (base_life, base_n)
     if n == 0 or base > dot or stamp > STAMP_MAX:
         raise WireError("a batch's dot, base or stamp is out of range")
     if n == 1 and previous != bytes(HASH_BYTES):
         raise WireError("the first batch of an incarnation has no predecessor")
-    return Batch(raw, _STREAMS[stream], NodeId(origin), dot, base, previous, stamp, batch_digest(raw))
+    return Batch(raw, _STREAMS[stream], NodeId(origin), dot, base, stamp, batch_digest(raw))
 
 
 def batch_digest(raw: bytes) -> bytes:

@@ -83,6 +83,7 @@ class Store:
             if lost := [one for one in (*dropped, *refused) if one.dot >= log.said]:
                 self.cuts.note(origin, lost)
         if verdict is Verdict.ADDED:
+            batch.origin = log.origin  # Equal bytes; those that came with the batch are let go.
             self.names.add(batch.digest[:ID_BYTES])
         self.names.difference_update(one.digest[:ID_BYTES] for one in dropped)
         self.size_bytes += log.size_bytes - size_bytes
