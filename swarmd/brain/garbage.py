@@ -8,6 +8,8 @@ CPython looks for dead cycles among all objects that could be in one: a quarter 
   then frozen (`gc.freeze`): no later slice looks at it, but to count it, in a turn of its own (9 ns each: 4 ms where
   436,000 are frozen, three times that on a busy machine). What nothing refers to is freed as ever, frozen or not; only
   a cycle that dies later is not found.
+- A daemon that does little makes few objects, and a slice would be hours away: what has outlived the young generations
+  and died in a cycle would lie there until then, megabytes of it. So `look_at_new` makes a slice every ten minutes too.
 - So that those do not pile up, all is looked at once there are `GROWTH_MAX` more frozen than there were, beside what
   the sightings held since explain (`EACH`): what is dead by then is freed. That look takes as long as there is much to
   look at, 72 ms where 48,000 sightings are held, so what lives must not bring it about: neither one author, who may
@@ -133,3 +135,9 @@ def look_at_all(held: Callable[[], int] | None = None) -> None:
     if _sliced is not None:
         _sliced.held = held or _sliced.held
         _sliced.run_all()
+
+
+def look_at_new() -> None:
+    """Where collections are sliced: a slice, however little has come since the last; for now and then."""
+    if _sliced is not None and not _sliced.is_due:
+        _sliced.run()

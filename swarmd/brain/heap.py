@@ -9,6 +9,8 @@ import asyncio
 
 import _cffi_backend  # type: ignore[import-untyped]
 
+from swarmd.brain import garbage
+
 # By cffi, which libsodium's binding has loaded: ctypes takes a megabyte, more than there is to win. This is what
 # cffi writes in its out-of-line ABI mode for `int malloc_trim(size_t);` (`FFI.set_source(name, None)`).
 _FFI = _cffi_backend.FFI(
@@ -19,13 +21,15 @@ _FFI = _cffi_backend.FFI(
 )
 
 GIVE_BACK_S = 600.0
-"""Seconds between two looks: a millisecond of the loop in ten minutes."""
+"""Seconds between two looks: a few milliseconds of the loop in ten minutes."""
 
 
 async def keep_heap_small() -> None:
-    """Return free blocks now and then, for ever."""
+    """Free what died in cycles and return free blocks now and then, for ever."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
+        garbage.look_at_new()
+        await asyncio.sleep(0)  # Each in a turn of its own.
         give_back_heap()
 
 

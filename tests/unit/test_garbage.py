@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.brain import garbage
+from swarmd.brain import garbage, heap
 from swarmd.brain.garbage import Slices, look_at_all, sliced
 from swarmd.cli.main import main
 from tests.support.mutants import assert_found
@@ -177,6 +177,26 @@ def test_slices_run_between_the_events_of_a_loop(monkeypatch: pytest.MonkeyPatch
     asyncio.run(live())
     assert runs
     look_at_all()  # Where nothing is sliced, nothing is frozen.
+
+
+def test_what_outlived_the_young_and_died_is_freed_though_little_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that allocates little comes to no slice for hours; the heap's rounds bring one about."""
+    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.0)
+
+    async def live(is_kept_small: bool) -> int:
+        with sliced(asyncio.get_running_loop()):
+            knots = [Knot() for _ in range(500)]
+            gc.collect(1)
+            knots.clear()
+            task = asyncio.create_task(heap.keep_heap_small() if is_kept_small else asyncio.sleep(60))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            task.cancel()
+            return Knot.alive
+
+    assert asyncio.run(live(False)) == 500
+    gc.collect()
+    assert asyncio.run(live(True)) == 0
 
 
 def test_the_daemon_collects_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
