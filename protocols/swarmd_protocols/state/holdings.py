@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.clock import Clock, stamp_ms
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
@@ -23,6 +23,7 @@ from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.projection import Projection, Reading
 from swarmd_protocols.state.reviews import Reviews
 
+_MS = 1_000_000
 SHELF_MAX = 64
 """Origins without a certificate whose logs are kept: those enrolled under a replaced key, until signed anew."""
 JOURNAL_RECORDS = 256
@@ -76,12 +77,15 @@ class Holdings:
         """
         reading = self.projection.read(batch)
         batch.cost = cost_of(batch, reading.weight if isinstance(reading, Facts) else 0)
+        late_ns = self._late_ns(batch, now_ns) if batch.stream is Stream.LEASES and not is_restored else None
         verdict, dropped = self.store.add(batch)
         for old in dropped:
             self.drop(old)
         if verdict is not Verdict.ADDED:
             return verdict, reading
         self.batches_joined += 1
+        if late_ns is not None:
+            self.projection.survey.claims.delays.heard(batch.origin, late_ns)
         if batch.origin != self._node and self._config.journal_others and not is_restored:
             self._unjournalled[journal_key(batch, self._node)] = batch.raw
         if batch.stream is Stream.FACTS and not is_restored and not self.clock.observe(batch.stamp, now_ns):
@@ -90,6 +94,20 @@ class Holdings:
         else:
             self.projection.take(batch, reading, now_ns)
         return verdict, reading
+
+    def _late_ns(self, batch: Batch, now_ns: int) -> int | None:
+        """How long after its stamp a lease record of another came, where that says how fast claims travel.
+
+        Only what follows the record held does: what ends a gap, after a cut or at a newcomer, is as old as it happens
+        to be. And only by a clock that is sure.
+        """
+        log = self.store.logs.get(batch.origin)
+        held = None if log is None else log.records.get((batch.stream, batch.dot[0]))
+        if held is None or held.dot[1] + 1 != batch.dot[1] or batch.origin == self._node:
+            return None
+        if not self.clock.is_sure(now_ns):
+            return None
+        return self.clock.physical_ns(now_ns) - stamp_ms(batch.stamp) * _MS
 
     def drop(self, batch: Batch) -> None:
         """A batch is no longer part of the state, for good."""

@@ -7,9 +7,12 @@ Rules this file keeps:
   nobody else starts while the holder still works. No wall clock is read.
 - Of several live claims to one cell the winner is the one already at work, then the lowest (bid, node). Losers yield
   at once.
-- Work begins after the claim has stood for `settle`, and where the node came, alone or with a few, among at least as
-  many others, after it has been among them for as long: it may not know what is done. The next cell is claimed during
-  work on the current one, so settling costs no time.
+- Work begins after the claim has stood for as long as it takes to whoever is farthest and back, as far as that was
+  measured (`delays.py`): `settle` at least, a renewal at most. Two who have not heard each other's claims never both
+  begin where one of them waits so long; who takes a cell that another's claim waits for waits for that one too.
+- Where the node came, alone or with a few, among at least as many others, it begins nothing until it has been among
+  them for as long: it may not know what is done. The next cell is claimed during work on the current one, so settling
+  costs no time.
 - The nearest speaks first: a claim is said after a wait that grows with the way, and of nodes that hold nothing one
   after the other by a draw. Who hears a claim meanwhile looks for another cell, so few claims contend.
 - A cell that waits for a holder far away is claimed by who has less than half the way, or one shorter by `_SHORTER`,
@@ -26,12 +29,13 @@ Rules this file keeps:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import isqrt
 
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.claims.cells import Cell, neighbours
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.covers import Covers
+from swarmd_protocols.state.claims.delays import Delays
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
 
@@ -39,8 +43,6 @@ _NEVER_NS = -(1 << 62)
 """Earlier than any time."""
 _FOREVER_NS = 1 << 62
 """Later than any time."""
-_NEIGHBOURS_MAX = 8
-"""Nearest cells that a claim looks at: those around a cell of a grid."""
 _PAUSE_NS = 50_000_000
 """Never look more often than this without a reason."""
 _SLOT_NS = 50_000_000
@@ -60,17 +62,6 @@ def cell_hash(cell_id: str) -> bytes:
 
 
 @dataclass(slots=True)
-class Cell:
-    """One piece of the survey area."""
-
-    cell_id: str
-    key: bytes
-    east_cm: int
-    north_cm: int
-    owner_draw: int
-
-
-@dataclass(slots=True)
 class Heard:
     """Another node's claim as this node knows it."""
 
@@ -86,9 +77,14 @@ class Held:
 
     lease: Lease
     renewed_ns: int
-    settled_ns: int
-    """When the claim will have stood long enough."""
+    claimed_ns: int
+    settle_ns: int
+    """How long the claim has to stand at least, by those who were known to contend when it was made."""
     progress: int = 0
+
+    def begins_ns(self, settle_ns: int, came_ns: int) -> int:
+        """When it will have stood long enough, and its holder been among the others."""
+        return max(self.claimed_ns + max(self.settle_ns, settle_ns), came_ns + settle_ns)
 
 
 class Claims:
@@ -125,6 +121,7 @@ class Claims:
         self._speaks_ns = 0
         """When it says its claim, unless it hears of another by then."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
+        self.delays = Delays(config)
         self._since_ns: dict[NodeId, int] = {}
         """Since when each of them can be reached."""
         self._came_ns = _NEVER_NS
@@ -154,7 +151,7 @@ class Claims:
             raise StateError(f"{len(table)} cells are more than claims.cells_max ({self._config.cells_max})")
         self.cells = table
         self._draws.clear()
-        self._beside, self._reach_cm = _neighbours(list(table.values()))
+        self._beside, self._reach_cm = neighbours(list(table.values()))
         for key in [key for key in self.held if key not in table]:
             self._release(key)
             self.dirty = True
@@ -176,6 +173,7 @@ class Claims:
             if comes and 2 * new >= len(reachable) and now_ns - self._came_ns >= lease_ns:
                 self._came_ns = now_ns
             own, self._reachable = _draw(self._node), reachable
+            self.delays.know(len(roster) - 1, frozenset(roster) - reachable)
             self._first = sorted(node for node in reachable if _draw(node) < own)
 
     def hear(self, node: NodeId, leases: tuple[Lease, ...], now_ns: int) -> list[bytes]:
@@ -199,6 +197,7 @@ class Claims:
 
     def forget(self, node: NodeId) -> None:
         """A node was shut out: its claims do not count."""
+        self.delays.forget(node)
         for lease in self._records.pop(node, ()):
             self._unhear(lease.cell, node)
 
@@ -294,9 +293,10 @@ class Claims:
         lost = [self._lose(key) for key in list(self.held) if self._must_yield(key, now_ns)]
         self._renew(now_ns)
         begun: list[str] = []
-        if self._working is None and self._wanted and now_ns >= self._came_ns + self._config.settle_ns:
+        if self._working is None and self._wanted:
+            settle_ns = self.delays.settle_ns()
             for key, held in self.held.items():
-                if now_ns >= held.settled_ns and not self.covers.forbids(key, now_ns):
+                if now_ns >= held.begins_ns(settle_ns, self._came_ns) and not self.covers.forbids(key, now_ns):
                     self._working = key
                     self._wanted = False
                     held.lease = held.lease._replace(working=True)
@@ -311,10 +311,11 @@ class Claims:
         """When `step` must be called next at the latest."""
         config = self._config
         due = now_ns + config.renew_ns
+        settle_ns = self.delays.settle_ns() if self._wanted and self._working is None else None
         for held in self.held.values():
             due = min(due, held.renewed_ns + config.renew_ns)
-            if self._wanted and self._working is None:
-                due = min(due, max(held.settled_ns, self._came_ns + config.settle_ns))
+            if settle_ns is not None:
+                due = min(due, held.begins_ns(settle_ns, self._came_ns))
         if self._looking_since_ns is not None:
             due = min(due, self._speaks_ns)
         elif self._wanted and not self.held:
@@ -373,7 +374,9 @@ class Claims:
         self._looking_since_ns = None
         self._epoch += 1
         lease = Lease(key, self._epoch, 0, False, self._bid(cell), 0)
-        self.held[key] = Held(lease, now_ns, now_ns + max(self._config.settle_ns, self.covers.settle_ns))
+        waits = self._best_heard(key, now_ns)
+        rival_ns = 0 if waits is None else self.delays.settle_with_ns(waits[2])
+        self.held[key] = Held(lease, now_ns, now_ns, max(rival_ns, self.covers.settle_ns))
         self.dirty = True
 
     def _patience_ns(self, cell: Cell) -> int:
@@ -458,34 +461,3 @@ class Claims:
 
 def _draw(node: NodeId) -> bytes:
     return blake2b(node, digest_size=8, person=b"swarmd-rank").digest()
-
-
-def _neighbours(cells: list[Cell]) -> tuple[dict[bytes, list[bytes]], int]:
-    """Cell to the cells next to it: within one and a half times the pitch that the area and their number suggest.
-
-    Returns:
-        The cells, and that distance in centimetres.
-    """
-    if not cells:
-        return {}, 0
-    easts, norths = [cell.east_cm for cell in cells], [cell.north_cm for cell in cells]
-    width, height = max(easts) - min(easts), max(norths) - min(norths)
-    # n cells of a pitch p cover (width + p) (height + p): p solves (n - 1) p^2 = (width + height) p + width height.
-    around, n = width + height, max(1, len(cells) - 1)
-    pitch = max(1, (around + isqrt(around * around + 4 * n * width * height)) // (2 * n))
-    reach = pitch * 3 // 2
-    grid: dict[tuple[int, int], list[Cell]] = {}
-    for cell in cells:
-        grid.setdefault((cell.east_cm // reach, cell.north_cm // reach), []).append(cell)
-    out: dict[bytes, list[bytes]] = {}
-    for cell in cells:
-        column, row = cell.east_cm // reach, cell.north_cm // reach
-        near = [
-            other.key
-            for i in (column - 1, column, column + 1)
-            for j in (row - 1, row, row + 1)
-            for other in grid.get((i, j), ())
-            if other is not cell and abs(other.east_cm - cell.east_cm) + abs(other.north_cm - cell.north_cm) <= reach
-        ]
-        out[cell.key] = near[:_NEIGHBOURS_MAX]
-    return out, reach

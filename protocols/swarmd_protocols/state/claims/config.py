@@ -10,7 +10,8 @@ class ClaimConfig(msgspec.Struct, frozen=True):
     margin_ppm: int = 20_000
     """Holders stop this much earlier, observers free this much later."""
     settle_ns: int = 2_000_000_000
-    """Time that a claim must stand unopposed before work begins; at least the time news takes to reach everybody."""
+    """Time that a claim must stand unopposed before work begins, at least; longer where the way to others and back was
+    measured to be, a renewal (`renew_ns`) at most."""
     squat_renewals: int = 30
     """Renewals at work without progress after which others ignore a holder; a renewal comes every third of a lease."""
     bundle: int = 2
