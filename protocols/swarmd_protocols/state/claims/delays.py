@@ -53,8 +53,12 @@ class Delays:
         self._note(self._answered, member, round_trip_ns)
 
     def heard(self, member: NodeId, late_ns: int) -> None:
-        """A record of a member that follows the last one came so long after its stamp."""
-        self._note(self._late, member, 2 * late_ns)
+        """A record of a member that follows the last one came so long after its stamp.
+
+        What is later than a claim ever waits for says that a clock is wrong, or that there was a cut.
+        """
+        if 2 * late_ns <= self._config.renew_ns:
+            self._note(self._late, member, 2 * late_ns)
 
     def _note(self, measured: dict[NodeId, list[int]], member: NodeId, there_and_back_ns: int) -> None:
         kept = measured.setdefault(member, [])
