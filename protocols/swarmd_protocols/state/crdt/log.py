@@ -22,7 +22,7 @@ _MASK = (1 << 128) - 1
 INCARNATIONS_MAX = 16
 """Incarnations of one origin that may matter at once; its own cleaner keeps it at two or three."""
 BATCHES_MAX = 2_048
-"""Batches of facts of one origin; its own cleaner packs them anew from `ownlog.BATCHES_KEPT` on."""
+"""Batches of facts of one origin; its own cleaner packs them anew once more of their rows have died than live."""
 ISLANDS_MAX = 48
 """Runs of batches above a gap that a summary names; an honest log has one or two while news is on its way."""
 BATCH_COST_BYTES = 1_200
