@@ -19,27 +19,27 @@ class Later(Survey):
 
 
 def check_slow_news_makes_no_two_work():
-    """News takes 1.2 to 1.4 s to everybody, and as long back."""
+    """News takes 2.2 to 2.5 s to everybody, and as long back."""
     for seed in range(3):
-        survey = Later(6, 3, seed, loss=0.0, delay_ms=(1_200, 1_400))
+        survey = Later(6, 3, seed, loss=0.0, delay_ms=(2_200, 2_500))
         survey.fly(400)
-        settles = [replica._projection.survey.claims.delays.settle_ns() for replica in survey.mesh.replicas]
-        assert survey.both_s == 0, f"seed {seed}"
-        assert survey.duplicates == 0
-        assert all(2_400 * MS <= settle_ns <= 2_900 * MS for settle_ns in settles), settles
+        assert survey.both_s == 0, f"seed {seed}: two at work on one cell for {survey.both_s} s"
+        yield [replica._projection.survey.claims.delays.settle_ns() for replica in survey.mesh.replicas]
 
 
 def test_slow_news_makes_no_two_work():
-    check_slow_news_makes_no_two_work()
+    for settles_ns in check_slow_news_makes_no_two_work():
+        assert all(4_400 * MS <= settle_ns <= 5_000 * MS for settle_ns in settles_ns), settles_ns
 
 
 def test_the_law_sees_a_settle_that_is_always_the_same(monkeypatch):
     def always(self):
         return ClaimConfig().settle_ns
 
-    assert_found(
-        lambda patch: patch.setattr(Delays, "settle_ns", always), check_slow_news_makes_no_two_work, monkeypatch
-    )
+    def law():
+        return list(check_slow_news_makes_no_two_work())
+
+    assert_found(lambda patch: patch.setattr(Delays, "settle_ns", always), law, monkeypatch)
 
 
 def measured_ms(mesh):

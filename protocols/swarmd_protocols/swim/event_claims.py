@@ -10,6 +10,9 @@ import msgspec
 
 PATIENCE_NS = 5_000_000_000
 """Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
+MESH_PATIENCE_NS = 30_000_000_000
+"""The same in a mesh, where all behind a lossy link wait for what comes over it: at 30 % loss a question and its answer
+come through half the time, and whoever gives up keeps the event from all behind."""
 CUT_OFF_NS = 60_000_000_000
 """Where the origin is gone without a word, what is missing before an event is awaited for so long, nanoseconds: the cut
 that took it away ends within a minute in most cases, and ends all that this side could be told."""
@@ -41,7 +44,9 @@ class Claims:
     def __init__(self) -> None:
         self._origins: dict[bytes, _Origin] = {}
 
-    def note(self, origin: bytes, peer: bytes, delivered: int, here: int, now_ns: int) -> bool:
+    def note(
+        self, origin: bytes, peer: bytes, delivered: int, here: int, now_ns: int, patience_ns: int = PATIENCE_NS
+    ) -> bool:
         """A peer has delivered more than is here.
 
         Args:
@@ -50,6 +55,7 @@ class Claims:
             delivered: Up to where it has them.
             here: Up to where this node has them.
             now_ns: The time.
+            patience_ns: How long what is missing is awaited.
 
         Returns:
             Whether it is time to ask for what is missing: once a patience.
@@ -58,7 +64,7 @@ class Claims:
         for other in [other for other, claim in told.claims.items() if claim.delivered <= here]:
             del told.claims[other]
         if peer not in told.claims and len(told.claims) < _PEERS_MAX:
-            told.claims[peer] = _Claim(delivered, now_ns + PATIENCE_NS)
+            told.claims[peer] = _Claim(delivered, now_ns + patience_ns)
         asks = now_ns - told.asked_ns >= PATIENCE_NS
         if asks:
             told.asked_ns = now_ns
@@ -85,11 +91,11 @@ class Claims:
         if origin in self._origins:
             self._origins[origin].awaits = False
 
-    def wait(self, origin: bytes, now_ns: int) -> None:
+    def wait(self, origin: bytes, now_ns: int, patience_ns: int = PATIENCE_NS) -> None:
         """Nobody could have brought what is missing: the patience begins anew."""
         if origin in self._origins:
             for claim in self._origins[origin].claims.values():
-                claim.until_ns = now_ns + PATIENCE_NS
+                claim.until_ns = now_ns + patience_ns
 
     def given_up(self, origin: bytes, here: int, needed: int, heard: Set[bytes], now_ns: int) -> int:
         """Up to where an origin's events were awaited in vain.

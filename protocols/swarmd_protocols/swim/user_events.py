@@ -14,7 +14,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.event_alone import Alone
 from swarmd_protocols.swim.event_baseline import Answers, Baseline
-from swarmd_protocols.swim.event_claims import CUT_OFF_NS, PATIENCE_NS, Claims
+from swarmd_protocols.swim.event_claims import CUT_OFF_NS, MESH_PATIENCE_NS, PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
 from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeRepairs, is_text
@@ -217,9 +217,13 @@ class UserEvents:
             core.counters["events_delivered"] += 1
         self._ledger.mark(node, log)
 
+    @property
+    def _patience_ns(self) -> int:
+        return MESH_PATIENCE_NS if self.core.view.weighs_links else PATIENCE_NS
+
     def _patience_until_ns(self) -> int:
         """Until when events missing before one that came now are awaited; twice as long by whom nobody answers."""
-        return self.core.now_ns + PATIENCE_NS * (1 if self._is_answered() else 2)
+        return self.core.now_ns + self._patience_ns * (1 if self._is_answered() else 2)
 
     def _await_gaps(self, origin: Origin, log: EventLog) -> None:
         if log.pending and not log.awaits:
@@ -328,7 +332,7 @@ class UserEvents:
             log = self.logs.get(node)
             mine = log.delivered if log else self._by_origin.silent.get(node, 0)
             if self._baseline and self._origin(node) is not None and mine < delivered:
-                if self._claims.note(node, peer.node, delivered, mine, core.now_ns):
+                if self._claims.note(node, peer.node, delivered, mine, core.now_ns, self._patience_ns):
                     for wait_ns in _ASK_AGAIN_NS:
                         if (peer.node, wait_ns) not in self._lacking:
                             core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (peer, wait_ns))
@@ -384,7 +388,7 @@ class UserEvents:
         if origin is None:
             return
         if not self._is_answered():
-            self._claims.wait(node, core.now_ns)
+            self._claims.wait(node, core.now_ns, self._patience_ns)
         self._await_claims(node)
         log = self._log(node)
         heard = {member.node for member in core.table.reachable}
