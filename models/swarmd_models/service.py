@@ -94,6 +94,9 @@ class Service:
         self.text = text
         """What makes texts; None: the bundle is no language model."""
         self._series = series
+        self._taken = () if experts else tuple(map(_port, backend.inputs[:1]))
+        self._given = () if experts else tuple(map(_port, backend.outputs))
+        """Of the graph's lane."""
         self._experts = tuple(experts)
         """Of an ensemble, in the order of its description, and its router behind them."""
 
@@ -158,7 +161,7 @@ class Service:
             return _GOING
         if lane == SERIES:
             return (Port("samples", (-1, self.series_rule.channels), np.dtype(np.float32)),)
-        return (_IMAGE,) if lane == DETECT else tuple(map(_port, self.backend.inputs[:1]))
+        return (_IMAGE,) if lane == DETECT else self._taken
 
     def outputs(self, lane: str) -> tuple[Port, ...]:
         """What a lane gives."""
@@ -169,7 +172,7 @@ class Service:
             return (*self._heard(), *routed)
         if routed:
             return (*_SEEN, *routed)
-        return _SEEN if lane == DETECT else tuple(map(_port, self.backend.outputs))
+        return _SEEN if lane == DETECT else self._given
 
     def steps(self, lane: str, inputs: Tensors) -> "Run":
         """Prepare a run; each step of it is one inference.
@@ -261,7 +264,7 @@ class Service:
             found.append([np.array(view) for view in self.backend.output_views()])
             yield None
         yield {
-            spec.name: np.stack([outputs[index] for outputs in found])
+            spec.name: found[0][index][None] if len(found) == 1 else np.stack([outputs[index] for outputs in found])
             for index, spec in enumerate(self.backend.outputs)
         }
 

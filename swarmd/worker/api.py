@@ -51,7 +51,7 @@ from swarmd.worker.leaving import CROPS, FRAMES, LEVELS
 from swarmd.worker.lent import INFER, METADATA
 from swarmd.worker.oip import OipError, Question, read_question, write_answer
 from swarmd.worker.residency import NotResidentError, Residency, Resident, lane_of
-from swarmd.worker.runner import Ran, Runner, Task
+from swarmd.worker.runner import Outcome, Ran, Runner, Task
 from swarmd.worker.words import Lend
 from swarmd_models.errors import FrameError, ModelError
 from swarmd_models.service import DETECT, TEXT, Run, Tensors
@@ -419,16 +419,20 @@ class InferenceApi:
         return pending
 
     async def _answer(self, pending: _Pending) -> Tensors:
+        left_s = max(0.0, (pending.request.deadline_ns - time.monotonic_ns()) / 1e9)
+        alarm = self._loop.call_later(left_s, self._on_deadline, pending)
         try:
-            async with asyncio.timeout(max(0.0, (pending.request.deadline_ns - time.monotonic_ns()) / 1e9)):
-                return await pending.answer
-        except TimeoutError as error:
-            self.counters["late"] += 1
-            raise late() from error
+            return await pending.answer
         finally:
+            alarm.cancel()
             # One that already runs keeps its bundle until it has run.
             if self.batcher.withdraw(pending.request.number):
                 self._forget(pending.request.number)
+
+    def _on_deadline(self, pending: _Pending) -> None:
+        if not pending.answer.done():
+            self.counters["late"] += 1
+            pending.answer.set_exception(late())
 
     def _pump(self) -> None:
         """Start the next batch, if none runs."""
@@ -455,7 +459,7 @@ class InferenceApi:
 
         return hand_over
 
-    def _ran(self, number: int, outcome: Tensors | ModelError) -> None:
+    def _ran(self, number: int, outcome: Outcome) -> None:
         """One request of the running batch has run; in the loop."""
         pending = self._pending[number]
         if isinstance(outcome, FrameError):
@@ -468,6 +472,8 @@ class InferenceApi:
             self._forget(number)
 
     def _batch_ran(self, size: int, ran: Ran) -> None:
+        if ran.last is not None:
+            self._ran(*ran.last)
         self.batcher.finish(ran.done, ran.units, ran.took_ns)
         self.counters["batches"] += 1
         self.counters["units"] += ran.units

@@ -11,10 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from swarmd.eye.gate import PAUSE_MAX_NS, EyeGate, pause_ns
 from swarmd_models.errors import ModelError
 from swarmd_models.service import Run, Tensors
+
+Outcome: TypeAlias = Tensors | ModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,8 @@ class Task:
 
     number: int
     run: Run
-    answer: Callable[[int, "Tensors | ModelError"], None]
-    """Called in the runner's thread with the number and what came out."""
+    answer: Callable[[int, "Outcome"], None]
+    """Called in the runner's thread with the number and what came out; the last one of a batch is in its `Ran`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Ran:
     took_ns: int
     """Without the waits for the eye."""
     waited_ns: int
+    last: tuple[int, Outcome] | None = None
+    """Number and outcome of the last request that ran: told with the batch, since each word wakes the loop once."""
 
 
 class Runner:
@@ -81,10 +86,13 @@ class Runner:
 
     def _batch(self, tasks: Sequence[Task]) -> Ran:
         took_ns = waited_ns = units = done = 0
+        last: tuple[int, Outcome] | None = None
         for task in tasks:
-            if done and self._outranked.is_set():
-                break
-            outcome: Tensors | ModelError
+            if last is not None:
+                if self._outranked.is_set():
+                    break
+                tasks[done - 1].answer(*last)
+            outcome: Outcome
             try:
                 for _ in range(task.run.units):
                     waited_ns += self._let_the_eye_pass()
@@ -98,8 +106,8 @@ class Runner:
                 outcome = ModelError(f"the model failed: {type(error).__name__}: {str(error)[:200]}")
                 units += 1
             done += 1
-            task.answer(task.number, outcome)
-        return Ran(done, units, took_ns, waited_ns)
+            last = task.number, outcome
+        return Ran(done, units, took_ns, waited_ns, last)
 
     def _timed(self, step: Callable[[], None]) -> int:
         self._since_ns = started = time.monotonic_ns()

@@ -6,6 +6,7 @@ import numpy as np
 
 from swarmd.worker import pictures
 from swarmd.worker.coding import CODED_MAX_BYTES, packed
+from swarmd.worker.http_head import HeadError, read_head
 from swarmd.worker.oip import OipError, Wanted, read_answer, read_question, write_answer
 from swarmd_models.service import Port
 
@@ -75,6 +76,22 @@ def read_request(data: bytes) -> None:
                 assert question.inputs.keys() == {port.name for port in taken}
 
 
+def heads() -> list[bytes]:
+    """Heads of HTTP."""
+    return [
+        b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n",
+        b"GET /v2?a=b HTTP/1.0\nConnection: keep-alive, close\nX:\ty z\n",
+    ]
+
+
+def read_some_head(data: bytes) -> None:
+    """A head, or none; never two."""
+    with contextlib.suppress(HeadError):
+        head = read_head(data)
+        assert 0 <= head.length < 10**20
+        assert not any(set("\r\n\x00") & set(text) for text in (head.method, head.path, *head.headers.values()))
+
+
 def answers() -> list[bytes]:
     """Tensors, some of them packed."""
     outputs = {"x": np.zeros((1, 2_000), np.int8), "y": np.arange(4, dtype=np.float32)}
@@ -95,6 +112,7 @@ def read_an_answer(data: bytes) -> None:
 
 MAKERS = {
     "inference-requests": lambda: (requests(), read_request, 4),
+    "inference-heads": lambda: (heads(), read_some_head, 4),
     "inference-answers": lambda: (answers(), read_an_answer, 4),
     "picture-differences": lambda: (differences(), read_differences, 4),
     "picture-jpegs": lambda: (jpegs(), read_jpeg, 8),

@@ -15,6 +15,13 @@ from tests.support.mutants import assert_found
 from tests.unit.test_inference_api_laws import World, law
 
 PATIENCE_S = 60.0
+_HALVES = (
+    b"",
+    b"GET / HTTP/1.1\r\n",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+)
+"""Of what a client does before it falls silent; the last one does not read its answer."""
 
 
 @contextlib.asynccontextmanager
@@ -45,7 +52,9 @@ class Program:
         self.writer = writer
 
     @classmethod
-    async def asks(cls, address: str, item: float, priority: int = 2, times: int = 1) -> "Program":
+    async def asks(
+        cls, address: str, item: float, priority: int = 2, times: int = 1, *, trickles: bool = False
+    ) -> "Program":
         host, _, port = address.rpartition(":")
         one = cls(*await asyncio.open_connection(host, int(port)))
         cls.open.append(one)
@@ -56,7 +65,10 @@ class Program:
             }
         ).encode()
         head = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-        one.writer.write((head.encode() + body) * times)
+        whole = (head.encode() + body) * times
+        for piece in [whole[at : at + 1] for at in range(len(whole))] if trickles else [whole]:
+            one.writer.write(piece)
+            await asyncio.sleep(0)
         return one
 
     async def status(self) -> int:
@@ -95,6 +107,55 @@ async def test_a_client_may_send_its_next_request_before_it_has_the_answer() -> 
 
 
 @law
+async def test_what_is_sent_far_ahead_waits_in_the_kernel_and_is_answered_in_order() -> None:
+    async with served() as (world, server, address):
+        times = 2 * http_server._AHEAD_BYTES // 200
+        for _ in range(times):
+            world.held.go.release()
+        one = await Program.asks(address, 1.0, times=times)
+        assert [await one.status() for _ in range(times)] == [200] * times
+        await world.until(lambda: not server.held_bytes, "its bodies to be forgotten")
+
+
+@law
+async def test_a_request_may_come_byte_by_byte() -> None:
+    async with served() as (world, server, address):
+        world.held.go.release()
+        one = await Program.asks(address, 1.0, trickles=True)
+        assert await one.status() == 200
+        await world.until(lambda: not server.held_bytes, "its body to be forgotten")
+
+
+@law
+async def test_who_keeps_us_waiting_for_too_long_is_hung_up_on() -> None:
+    """One sends half a body, one does not read its answer, one says nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("CLIENT_S", 0.3), ("IDLE_S", 0.3), ("_SWEEP_S", 0.05)):
+            patch.setattr(http_server, name, value)
+
+        async def handle(call: http_server.Call) -> http_server.Answer:
+            return http_server.Answer(200, (bytes(32 << 20),))
+
+        world = World()
+        server = InferenceServer(handle, world.api.complain, 1 << 20)
+        host, _, port = (await server.start("127.0.0.1:0")).rpartition(":")
+        for said in _HALVES:
+            _, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(said)
+                await world.until(lambda: server.connections == 1, "it to be heard")
+                await world.until(lambda: server.connections == 0, "it to be hung up on")
+                assert server.held_bytes == 0
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+                if server.connections:
+                    await server.close()
+        await server.close()
+
+
+@law
 async def test_clients_that_wait_keep_nothing_urgent_out() -> None:
     async with served() as (world, server, address):
         waiting = [await Program.asks(address, 1.0) for _ in range(CONNECTIONS_MAX)]
@@ -124,15 +185,18 @@ async def test_the_places_of_the_urgent_are_bounded_too() -> None:
 
 
 def _hanging_up_is_not_seen(patch: pytest.MonkeyPatch) -> None:
-    async def answer(self: InferenceServer, call: http_server.Call, *rest: object) -> http_server.Answer:
-        return await self._handle(call)
-
-    patch.setattr(InferenceServer, "_answer", answer)
+    patch.setattr(http_server._Client, "_leave", lambda self: None)
     patch.setattr(World, "until", partialmethod(World.until, tries=100))
+
+
+def _nobody_is_swept_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InferenceServer, "_sweep", lambda self: None)
+    patch.setattr(World, "until", partialmethod(World.until, tries=200))
 
 
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_hanging_up_is_not_seen, test_a_client_that_hangs_up_frees_its_request_at_once),
+    (_nobody_is_swept_out, test_who_keeps_us_waiting_for_too_long_is_hung_up_on),
 ]
 
 
