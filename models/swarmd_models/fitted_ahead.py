@@ -9,12 +9,12 @@ behind.
 import threading
 import time
 
-import cv2
 import numpy as np
 
 from swarmd_models.backends.base import Array, TensorSpec
 from swarmd_models.bundle import InputRule
 from swarmd_models.errors import FrameError
+from swarmd_models.opencv import cv2
 from swarmd_models.preprocess import Preprocessor
 from swarmd_models.types import Image
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import cv2
 import numpy as np
 
 from swarmd_models.decoders.base import logit
 from swarmd_models.errors import SourceError
+from swarmd_models.opencv import cv2
 from swarmd_models.reviewed import Reviewed, ReviewIndex, is_placed, overlap, review_of
 from swarmd_models.types import Detection, Frame, Image, TrackEvent
 

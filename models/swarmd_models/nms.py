@@ -1,8 +1,7 @@
 """Non-maximum suppression: of boxes that overlap, the best stays."""
 
-import cv2
-
 from swarmd_models.decoders.base import Candidates
+from swarmd_models.opencv import cv2
 
 
 def suppress(candidates: Candidates, iou_threshold: float, limit: int, class_agnostic: bool) -> list[int]:

@@ -6,20 +6,19 @@ own INT8 models (scale 1/255, zero point -128) that pass is `pixel ^ 0x80`: quan
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 
 from swarmd_models.backends.base import Array, TensorSpec
 from swarmd_models.bundle import InputRule
 from swarmd_models.errors import ArtefactError, FrameError
+from swarmd_models.opencv import cv2
 from swarmd_models.types import Image
 
 _CONVERSIONS = {
-    (1, "bgr"): cv2.COLOR_GRAY2BGR,
-    (1, "rgb"): cv2.COLOR_GRAY2RGB,
-    (3, "rgb"): cv2.COLOR_BGR2RGB,
-    (3, "gray"): cv2.COLOR_BGR2GRAY,
-}
+    (1, "bgr"): "COLOR_GRAY2BGR", (1, "rgb"): "COLOR_GRAY2RGB",
+    (3, "rgb"): "COLOR_BGR2RGB", (3, "gray"): "COLOR_BGR2GRAY",
+}  # fmt: skip
+"""OpenCV's name of the conversion from so many channels to an order."""
 MAX_SIDE = 16_384
 """Pixels of a picture's side: larger ones are damaged or an attack."""
 
@@ -162,7 +161,7 @@ class Preprocessor:
                 buffer = np.empty((height, width, 3) if channels == 3 else (height, width), np.uint8)
                 self._small[channels] = buffer
             small = cv2.resize(image, (width, height), dst=buffer, interpolation=cv2.INTER_LINEAR)  # type: ignore[assignment]
-        cv2.cvtColor(small, code, dst=region)
+        cv2.cvtColor(small, getattr(cv2, code), dst=region)
 
     def _write(self, view: Array) -> None:
         canvas = self._canvas

@@ -19,13 +19,13 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 
-import cv2
 import numpy as np
 
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ModelError
 from swarmd_models.frame_ring import PRIVATE_LABELS, without_private_parts
+from swarmd_models.opencv import cv2
 from swarmd_models.types import Detection, Image
 
 TILED_FROM_PX = 600

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +21,7 @@ from swarmd_models.backends.litert_batch import LiteRtBatch
 from swarmd_models.bundle import Bundle, InputRule, SecondRule
 from swarmd_models.decoders.base import check_finite, real
 from swarmd_models.errors import ArtefactError, BackendError, ModelError
+from swarmd_models.opencv import cv2
 from swarmd_models.preprocess import Preprocessor
 from swarmd_models.types import Image
 

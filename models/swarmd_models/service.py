@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-import cv2
 import numpy as np
 
 from swarmd_models.backends import open_backend
@@ -24,6 +23,7 @@ from swarmd_models.backends.base import Array, Backend, TensorSpec
 from swarmd_models.bundle import Bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, FrameError, ModelError
+from swarmd_models.opencv import cv2, ready
 from swarmd_models.series import SeriesNet
 from swarmd_models.series_rule import CLASSIFY, SeriesRule
 from swarmd_models.texts import STEPS_MAX, Going, TextNet
@@ -181,6 +181,8 @@ class Service:
             lane: One of `lanes`.
             inputs: Every tensor of `inputs(lane)`, of its type and a shape that fits; not kept after the run.
         """
+        if lane == DETECT:
+            ready()  # Here, where nothing is measured: the first inference would count as a slow one.
         if self._experts:
             return Run(1, lambda: self._route(lane, inputs))
         if lane == SERIES:
@@ -198,6 +200,7 @@ class Service:
 
     def fit(self, image: Array) -> "Run":
         """A picture as the net's input: one tensor with a batch axis of one. For a net that runs elsewhere."""
+        ready()
         return Run(1, lambda: self._fit(image))
 
     def read(self, image: Array, outputs: Tensors) -> "Run":
@@ -207,6 +210,7 @@ class Service:
             image: As `fit` took it.
             outputs: Of the net, by name, with a batch axis of one.
         """
+        ready()
         return Run(1, lambda: self._read(image, outputs))
 
     @property

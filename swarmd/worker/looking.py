@@ -10,7 +10,6 @@ is no answer, rather than that nothing is there.
 from collections.abc import Mapping
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +18,7 @@ from swarmd.worker import asking
 from swarmd.worker.words import Look, Looked
 from swarmd_models.bundle import Bundle
 from swarmd_models.errors import ModelError
+from swarmd_models.opencv import cv2
 from swarmd_models.scale import Box, as_trained
 from swarmd_protocols.thumbs.form import problem_of
 

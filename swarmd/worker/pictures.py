@@ -16,11 +16,11 @@ Source:
 
 import re
 
-import cv2
 import numpy as np
 
 from swarmd.worker.coding import CODED_MAX_BYTES, packed, unpacked
 from swarmd_models.backends.base import Array
+from swarmd_models.opencv import cv2
 
 RAW, DIFF, JPEG = "raw", "diff-br", "jpeg"
 FORMS = (RAW, DIFF, JPEG)

@@ -13,7 +13,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO
 
-import cv2
 import msgspec
 
 from swarmd.ends import run_and_end
@@ -55,6 +54,7 @@ from swarmd.worker.words import (
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.detector import DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
+from swarmd_models.opencv import ready, use_threads
 from swarmd_models.service import Service
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class WorkerProcess:
             config.jpeg_quality,
         )
         self._api.on_malformed = lambda borrower: self._say(Malformed(borrower))
+        if config.is_idle or config.lends:
+            ready()  # Now: beside an eye there may be no time for it later, and a borrower's deadline would pass by it.
         self._file_problems: list[str] = []
         """What is wrong with files that the configuration names; the rest is served."""
         self._read_files()
@@ -303,7 +305,7 @@ def main() -> int:
     die_with_parent()
     # Ctrl-C reaches the whole process group; the brain decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    cv2.setNumThreads(1)
+    use_threads(1)
     # Native libraries print where they like; our words have a descriptor of their own.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

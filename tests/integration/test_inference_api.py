@@ -324,6 +324,24 @@ def test_an_address_that_is_taken_is_told() -> None:
     assert "choose another port" in words.decode_from_worker(second.stdout).text  # type: ignore[union-attr]
 
 
+def has_opencv(worker: Worker) -> bool:
+    return "cv2" in Path(f"/proc/{worker.process.pid}/maps").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no Linux here")
+def test_who_asks_for_tensors_alone_pays_for_no_opencv(path: Path) -> None:
+    with working() as worker:
+        worker.load(path)
+        client = worker.client()
+        assert client.infer("m", TENSOR)[0] == 200
+        assert not has_opencv(worker), "16 MB for pictures that nobody has sent"
+        assert client.infer("m.detect", PICTURE)[0] == 200
+        assert has_opencv(worker)
+    for settings in ({"is_idle": True}, {"lends": True}):
+        with working(**settings) as worker:
+            assert has_opencv(worker), "it is loaded while somebody waits for a picture"
+
+
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="no Linux here")
 def test_beside_an_eye_it_takes_only_what_is_left() -> None:
     descriptor = EyeGate.make()

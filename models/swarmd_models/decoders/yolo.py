@@ -7,7 +7,6 @@ after a model's own NMS they are corners. `yolo_heads.py` says which head it is.
 import math
 from collections.abc import Sequence
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +25,7 @@ from swarmd_models.decoders.base import (
 )
 from swarmd_models.decoders.yolo_heads import read_head
 from swarmd_models.errors import OutputError
+from swarmd_models.opencv import cv2
 
 _FRACTION_LIMIT = 2.0
 """Some centre of a pixel-unit head always lies further out than this; no fraction does."""
