@@ -84,6 +84,13 @@ class _Pending:
     taken_ns: int
 
 
+def _ring(pending: _Pending, counters: Counter[str]) -> None:
+    """Its deadline has come."""
+    if not pending.answer.done():
+        counters["late"] += 1
+        pending.answer.set_exception(late())
+
+
 class InferenceApi:
     """Answers calls; owns the queue."""
 
@@ -420,7 +427,7 @@ class InferenceApi:
 
     async def _answer(self, pending: _Pending) -> Tensors:
         left_s = max(0.0, (pending.request.deadline_ns - time.monotonic_ns()) / 1e9)
-        alarm = self._loop.call_later(left_s, self._on_deadline, pending)
+        alarm = self._loop.call_later(left_s, _ring, pending, self.counters)
         try:
             return await pending.answer
         finally:
@@ -428,11 +435,6 @@ class InferenceApi:
             # One that already runs keeps its bundle until it has run.
             if self.batcher.withdraw(pending.request.number):
                 self._forget(pending.request.number)
-
-    def _on_deadline(self, pending: _Pending) -> None:
-        if not pending.answer.done():
-            self.counters["late"] += 1
-            pending.answer.set_exception(late())
 
     def _pump(self) -> None:
         """Start the next batch, if none runs."""

@@ -170,6 +170,13 @@ def brotli_bomb() -> bytes:
     return bytes(brotli.compress(bytes(200 << 20), quality=5))
 
 
+def zstd_bomb() -> bytes:
+    """A frame of RFC 8878 that says a gibibyte, as 8,192 blocks of one byte that is repeated."""
+    block, blocks = 128 << 10, 8_192
+    rows = [(block << 3 | 1 << 1 | (at == blocks - 1)).to_bytes(3, "little") + b"\0" for at in range(blocks)]
+    return b"\x28\xb5\x2f\xfd\xa0" + (block * blocks).to_bytes(4, "little") + b"".join(rows)
+
+
 def shape(*sides: int) -> Array:
     return np.empty(sides, np.uint8)
 
@@ -196,7 +203,10 @@ BAD: dict[str, tuple[Array, bytes, str]] = {
     "no brotli": (SMOOTH, b"\xff" * 50, DIFF),
     "four channels": (shape(8, 8, 4), b"\x00", DIFF),
     "a form that nobody knows": (SMOOTH, b"", "webp"),
+    "a zstd bomb": (SMOOTH, zstd_bomb(), "zstd"),
 }  # fmt: skip
+UNKNOWN = ("webp", "zstd")
+"""Forms that nothing here decodes."""
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -206,7 +216,7 @@ def test_a_form_that_does_not_hold_is_refused_by_its_name(name: str) -> None:
     if image is HUGE:
         content = content.replace(b"[0, 60000, 3]", b"[60000, 60000, 3]")
         length += 4
-    with pytest.raises(FormError, match="known here" if form == "webp" else form) as found:
+    with pytest.raises(FormError, match="known here" if form in UNKNOWN else form) as found:
         read_question(content, length, PORTS, OUT)
     assert found.value.status == 400
 
