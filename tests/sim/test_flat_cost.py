@@ -3,10 +3,12 @@
 Bytes are what nodes hand to the network: sealed frames, without IP and UDP headers (28 bytes each).
 """
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from swarmd_protocols.effects import Started
 from swarmd_protocols.state import record_names
 from swarmd_protocols.state.observations import Count
 from swarmd_protocols.state.record_names import RecordNames
@@ -52,6 +54,24 @@ def test_a_crowd_costs_each_record_a_few_times(monkeypatch: pytest.MonkeyPatch) 
     assert cost <= 2.0
     monkeypatch.setattr(sender, "_RECORDS_PUSHED", 1_000_000)
     assert sent_by_48_at_once() > 2 * cost
+
+
+def sent_by_96_one_by_one() -> float:
+    """The same where 96 start within two seconds and lose one datagram in twenty."""
+    net = Net(96, loss=0.05, delay_ns=3_000_000, start=False)
+    for index in range(96):
+        net.at(net.now + index * S // 48, partial(net.feed, index, Started()))
+    net.run(2.0)
+    assert net.run_until(lambda: net.formed() and net.agreed(), 3) is not None
+    net.run(1.0)
+    return sum(host.bytes_out for host in net.hosts) / len(net.hosts) / (len(net.hosts) - 1) / RECORD_BYTES
+
+
+def test_a_crowd_that_comes_one_by_one_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = sent_by_96_one_by_one()
+    assert cost <= 2.0
+    monkeypatch.setattr(sender, "_MANY", 1_000)
+    assert sent_by_96_one_by_one() > 1.3 * cost
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
@@ -28,6 +29,9 @@ _FLUSH_GAP_NS = 20 * _MS
 _RECORDS_PUSHED = 4
 """So many new members at once are told to some; a crowd is not: comparisons bring it once, where pushes bring it six
 times: where 100 start together each sends 73 KB of records, not 178."""
+_MANY = 32
+"""In a swarm of so many at most `_RECORDS_PUSHED` are pushed in a second, however they come: where 100 start within two
+seconds each sends six tenths of the records, and the last one is known everywhere up to a second later."""
 _SUMMARISED_MAX = 1_024
 """Peers whose last summary is remembered; the oldest is forgotten first."""
 _SUMMARY_GAP_NS = 100 * _MS
@@ -86,6 +90,7 @@ class FrameSender:
         self._digests: Digests
         self.first: FirstContact
         self._budget: ByteBudget
+        self._newcomers: TokenBucket
         self._flushed_ns = -_S
         self._flush_due = False
         self._summarised: dict[bytes, int] = {}
@@ -98,6 +103,7 @@ class FrameSender:
         self.first = FirstContact(core, self, self.channel)
         self._digests = Digests(core, self.subprotocols)
         config = core.config
+        self._newcomers = TokenBucket(_RECORDS_PUSHED, _RECORDS_PUSHED)
         self._budget = ByteBudget(config.budget_bytes_s, config.budget_burst_bytes, config.header_bytes)
 
     # --- Port --------------------------------------------------------------------------------------------------------
@@ -300,7 +306,10 @@ class FrameSender:
         # New records are large and repair finds who missed one; everything else is small and cannot wait.
         records = [item for priority, item in news if priority == RECORD]
         others = [item for priority, item in news if priority != RECORD]
-        if len(records) > _RECORDS_PUSHED:
+        crowd = len(records) > _RECORDS_PUSHED
+        # In a large swarm a crowd is one too where its members come one by one.
+        crowd = crowd or (len(core.table) >= _MANY and not self._newcomers.take(core.now_ns, len(records)))
+        if records and crowd:
             core.queue.settle(RECORD)
             records = []
         targets = core.table.sample(core.rng, core.view.push_fanout())
