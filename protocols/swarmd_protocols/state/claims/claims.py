@@ -36,11 +36,11 @@ from swarmd_protocols.state.claims.cells import Cell, neighbours
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.claims.delays import Delays
+from swarmd_protocols.state.claims.turns import NEVER_NS as _NEVER_NS
+from swarmd_protocols.state.claims.turns import Turns
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
 
-_NEVER_NS = -(1 << 62)
-"""Earlier than any time."""
 _FOREVER_NS = 1 << 62
 """Later than any time."""
 _PAUSE_NS = 50_000_000
@@ -126,8 +126,7 @@ class Claims:
         """Since when each of them can be reached."""
         self._came_ns = _NEVER_NS
         """When this node, alone or with a few, came among at least as many others."""
-        self._first: list[NodeId] = []
-        """Those of them that come before this node by a draw."""
+        self.turns = Turns(node)
         self.dirty = False
         self.covers = Covers()
         """What neighbouring swarms claim."""
@@ -156,14 +155,17 @@ class Claims:
             self._release(key)
             self.dirty = True
 
-    def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId], now_ns: int) -> None:
+    def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId], now_ns: int, swarm: int = 0) -> None:
         """Who belongs to the mission (also those out of reach), sorted, and who can be reached now.
+
+        Of a larger `swarm` than that these are neighbours.
 
         Who comes, alone or with a few, among at least as many others begins nothing for a settle, in which it hears
         what they have done; once a lease at most: a peer that comes and goes keeps nobody from work. Who came within a
         lease counts as new, since the parts of a swarm meet one by one.
         """
         self._roster = roster
+        self.turns.unseen = max(0, swarm - len(roster))
         reachable = frozenset(reachable)
         if reachable != self._reachable:
             lease_ns = self._config.lease_ns
@@ -172,9 +174,9 @@ class Claims:
             comes, self._since_ns = not reachable <= self._reachable, since_ns
             if comes and 2 * new >= len(reachable) and now_ns - self._came_ns >= lease_ns:
                 self._came_ns = now_ns
-            own, self._reachable = _draw(self._node), reachable
+            self._reachable = reachable
             self.delays.know(len(roster) - 1, frozenset(roster) - reachable)
-            self._first = sorted(node for node in reachable if _draw(node) < own)
+            self.turns.know(reachable, comes=comes, now_ns=now_ns)
 
     def hear(self, node: NodeId, leases: tuple[Lease, ...], now_ns: int) -> list[bytes]:
         """A node's newest lease record arrived and replaces the one before; returns the cells it speaks of."""
@@ -368,7 +370,10 @@ class Claims:
         if self._looking_since_ns is None:
             self._looking_since_ns = now_ns
         cell = self.cells[key]
-        self._speaks_ns = self._looking_since_ns + self._patience_ns(cell)
+        begins_ns = self._looking_since_ns
+        if not self.held:
+            begins_ns = max(begins_ns, self.turns.listens_until_ns(begins_ns, self._config.settle_ns))
+        self._speaks_ns = begins_ns + self._patience_ns(cell)
         if now_ns < self._speaks_ns:
             return
         self._looking_since_ns = None
@@ -384,7 +389,11 @@ class Claims:
         most_ns = self._config.settle_ns // 2
         far_cm = _FAR * max(1, self._reach_cm)
         way_ns = most_ns * min(self._way_cm(cell), far_cm) // far_cm
-        return way_ns + (0 if self.held else min(most_ns, self._rank() * _SLOT_NS))
+        if self.held:
+            return way_ns
+        rank, free = self.turns.rank(self._records), self.turns.free
+        # For whom no cell will be left when those before it have chosen lets all of them speak.
+        return way_ns + min(most_ns if rank < free else max(most_ns, free * _SLOT_NS), rank * _SLOT_NS)
 
     def _origin(self) -> tuple[int, int]:
         """From where the next cell is reached: the last one held, or here."""
@@ -416,6 +425,7 @@ class Claims:
         Where none is free, the nearest that waits for a holder who has more than twice the way, or a far longer one.
         """
         best: tuple[bool, int, int, bytes] | None = None
+        self.turns.free = 0
         waiting: list[tuple[int, bytes, int]] = []
         east, north = self._origin()
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
@@ -428,6 +438,7 @@ class Claims:
                 if is_waiting:
                     waiting.append((way_cm, key, bid))
                 continue
+            self.turns.free += 1
             away = roster[cell.owner_draw % len(roster)] not in reachable
             if best is not None and (away, way_cm) > best[:2]:
                 continue
@@ -444,10 +455,6 @@ class Claims:
         shorter_cm = max(_SHORTER_LEAST_CM, _SHORTER * self._reach_cm)
         return 2 * own < bid or own + (shorter_cm << 16) < bid
 
-    def _rank(self) -> int:
-        """How many of the reachable nodes that hold nothing come before this one, by a draw."""
-        return sum(not self._records.get(node) for node in self._first)
-
     def _free_beside(self, key: bytes) -> int:
         return sum(
             not self.done.get(other) and other not in self.held and not self._heard.get(other)
@@ -457,7 +464,3 @@ class Claims:
     def record(self) -> tuple[Lease, ...]:
         """The own lease record, to be said to everybody."""
         return tuple(held.lease for held in self.held.values())
-
-
-def _draw(node: NodeId) -> bytes:
-    return blake2b(node, digest_size=8, person=b"swarmd-rank").digest()

@@ -1,0 +1,67 @@
+"""Whose turn it is to claim first, of those that hold nothing, and how long a node listens before it claims at all.
+
+Rules this file keeps:
+
+- Nodes that hold nothing speak one after the other, by a draw. Where a node knows its neighbours alone, of those that
+  it does not know as many come before it as its own draw lets expect.
+- Whoever meets others only now lets them say what they have claimed.
+"""
+
+from collections.abc import Collection, Mapping
+from hashlib import blake2b
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.records import Lease
+
+NEVER_NS = -(1 << 62)
+"""Earlier than any time."""
+
+
+class Turns:
+    """The turn of one node among all that may want a cell."""
+
+    def __init__(self, node: NodeId) -> None:
+        """Nobody is known."""
+        self._node = node
+        self._first: list[NodeId] = []
+        """Those that can be reached and come before this node by a draw."""
+        self._reachable: Collection[NodeId] = frozenset((node,))
+        self.unseen = 0
+        """Members of the swarm that this node does not know, by estimate: it keeps a partial view."""
+        self.free = 0
+        """Cells that nobody claims, when one was chosen last."""
+        self._begun_ns = self._met_ns = NEVER_NS
+
+    def begin(self, now_ns: int) -> None:
+        """This life begins among others who may have claimed cells."""
+        self._begun_ns = now_ns
+
+    def know(self, reachable: Collection[NodeId], *, comes: bool, now_ns: int) -> None:
+        """Who can be reached has changed; `comes` where somebody can that could not before."""
+        own, self._reachable = _draw(self._node), reachable
+        self._first = sorted(node for node in reachable if _draw(node) < own)
+        if comes:
+            self._met_ns = now_ns
+
+    def rank(self, records: Mapping[NodeId, tuple[Lease, ...]]) -> int:
+        """How many of those that hold nothing come before this node; `records` are the lease records heard."""
+        first = sum(not records.get(node) for node in self._first)
+        if not self.unseen:
+            return first
+        holders = sum(1 for node, leases in records.items() if leases and node not in self._reachable)
+        draw = int.from_bytes(_draw(self._node), "big")
+        return first + (max(0, self.unseen - holders) * draw >> 64)
+
+    def listens_until_ns(self, looking_since_ns: int, settle_ns: int) -> int:
+        """Until when a node that holds nothing lets others say what they have claimed, since it knows too few of them.
+
+        It has met nobody since it began, or it meets the neighbours of a partial view, of whom each brings what has
+        been claimed. At most a settle from when it began to look.
+        """
+        if self.unseen:
+            return min(self._met_ns + settle_ns // 4, looking_since_ns + settle_ns)
+        return self._begun_ns + settle_ns // 2 if len(self._reachable) < 2 else NEVER_NS
+
+
+def _draw(node: NodeId) -> bytes:
+    return blake2b(node, digest_size=8, person=b"swarmd-rank").digest()
