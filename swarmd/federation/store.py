@@ -231,13 +231,10 @@ class Store:
         node, said_ms = said.node.hex(), EPOCH_UNIX_MS + stamp_ms(said.stamp)
         match said.stream:
             case Stream.STATUS:
-                self._db.execute(
-                    "INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node) DO UPDATE SET "
-                    "incarnation = excluded.incarnation, n = excluded.n, said_ms = excluded.said_ms, "
-                    "status = excluded.status WHERE (excluded.incarnation, excluded.n) > (incarnation, n)",
-                    (swarm, node, said.incarnation, said.n, said_ms, said.status.decode("utf-8", "replace")),
-                )
+                _put_status(self._db, swarm, said, said_ms)
             case Stream.COUNTERS:
+                if said.status:
+                    _put_status(self._db, swarm, said, said_ms)
                 self._db.executemany(
                     "INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node, life, name) DO UPDATE "
                     "SET n = excluded.n, value = excluded.value WHERE excluded.n > n",
@@ -471,3 +468,13 @@ def newest_down(store: Store) -> dict[str, int]:
 def answer_json(answer: ObjectsAnswer) -> bytes:
     """The answer as JSON."""
     return msgspec.json.encode(answer)
+
+
+def _put_status(db: sqlite3.Connection, swarm: str, said: RecordRow, said_ms: int) -> None:
+    # It comes alone or beside counters, whose numbers are another count: of one life the later stamp is newer.
+    db.execute(
+        "INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node) DO UPDATE SET "
+        "incarnation = excluded.incarnation, n = excluded.n, said_ms = excluded.said_ms, status = excluded.status "
+        "WHERE (excluded.incarnation, excluded.said_ms, excluded.n) > (incarnation, said_ms, n)",
+        (swarm, said.node.hex(), said.incarnation, said.n, said_ms, said.status.decode("utf-8", "replace")),
+    )

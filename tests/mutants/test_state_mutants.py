@@ -21,8 +21,10 @@ from swarmd_protocols.state import replica as replica_module
 from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.asked import Asked
 from swarmd_protocols.state.author import Author
+from swarmd_protocols.state.certificate_questions import CertificateQuestions
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.claims.turns import Turns
 from swarmd_protocols.state.clock import Clock, stamp_ms
 from swarmd_protocols.state.crdt import messages as messages_module
 from swarmd_protocols.state.crdt import records as records_module
@@ -51,11 +53,14 @@ from tests.sim import test_claims_swarm as claims_tests
 from tests.sim import test_state_freshness as freshness
 from tests.sim import test_state_schedules as schedules
 from tests.support.mutants import assert_found
+from tests.unit import test_certificate_questions as certificates
+from tests.unit import test_claims_turns as turns
 from tests.unit import test_state_attacks as attacks
 from tests.unit import test_state_events as events_tests
 from tests.unit import test_state_hostile as hostile
 from tests.unit import test_state_laws_of_time as times
 from tests.unit import test_state_replica as basics
+from tests.unit import test_state_vitals as vitals_tests
 
 
 def what_is_set_aside():
@@ -330,20 +335,38 @@ def the_author_is_named(self, sender, batch, now_ns):
 KNOW_ROSTER = claims_module.Claims.know_roster
 
 
-def who_was_alone_works_at_once(self, roster, reachable, now_ns):
-    KNOW_ROSTER(self, roster, reachable, now_ns)
+def who_was_alone_works_at_once(self, roster, reachable, now_ns, swarm=0):
+    KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
     self._came_ns = -(1 << 62)
 
 
-def only_the_lonely_wait(self, roster, reachable, now_ns):
+def only_the_lonely_wait(self, roster, reachable, now_ns, swarm=0):
     was_alone, came_ns = len(self._reachable) == 1, self._came_ns
-    KNOW_ROSTER(self, roster, reachable, now_ns)
+    KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
     self._came_ns = self._came_ns if was_alone else came_ns
 
 
-def each_return_delays_work(self, roster, reachable, now_ns):
+RESTORE_RECORDS, PATIENCE_OF = Author.restore_records, claims_module.Claims._patience_ns
+
+
+def a_new_life_says_no_status(self):
+    RESTORE_RECORDS(self)
+    self._status = b""
+
+
+def nobody_gives_up_its_turn(self, cell):
+    self.turns.free = 1_000
+    return PATIENCE_OF(self, cell)
+
+
+def only_neighbours_count(self, roster, reachable, now_ns, swarm=0):
+    KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
+    self.turns.unseen = 0
+
+
+def each_return_delays_work(self, roster, reachable, now_ns, swarm=0):
     came_ns, self._came_ns = self._came_ns, -(1 << 62)
-    KNOW_ROSTER(self, roster, reachable, now_ns)
+    KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
     self._came_ns = max(came_ns, self._came_ns)
 
 
@@ -544,6 +567,23 @@ MUTANTS = [
     ("repairs are not named", AntiEntropy, "publish", repairs_are_not_named, freshness.check_healing),
     ("what was named is not asked for", AntiEntropy, "answer_recent", lambda self, peer, recent: [],
      freshness.check_freshness),
+    ("all are asked for a certificate", CertificateQuestions, "ask", lambda self, peer, authors, now_ns: [*authors],
+     certificates.check_who_keeps_a_certificate_back_delays_it_by_moments),
+    ("who keeps a certificate back is waited for", CertificateQuestions, "again", lambda self, now_ns: {},
+     certificates.check_who_keeps_a_certificate_back_delays_it_by_moments),
+    ("what waits for a certificate is asked for again", AntiEntropy, "await_key", lambda *args: None,
+     certificates.check_what_waits_for_a_certificate_is_not_asked_for_by_name),
+    ("a status goes with the counters that carried it", Author, "_carry_status", lambda self: None,
+     vitals_tests.check_a_status_that_no_longer_fits_stays),
+    ("a new life says no status", Author, "restore_records", a_new_life_says_no_status,
+     vitals_tests.check_a_new_life_goes_on_with_the_status),
+    ("a replaced status still counts", Vitals, "drop_status", lambda *args: None, laws_of_the_store),
+    ("who will find no cell free speaks with all", claims_module.Claims, "_patience_ns", nobody_gives_up_its_turn,
+     turns.check_who_will_find_none_free_lets_all_others_speak),
+    ("who is not known does not count", claims_module.Claims, "know_roster", only_neighbours_count,
+     turns.check_who_knows_its_neighbours_alone_counts_all),
+    ("who has met nobody speaks", Turns, "listens_until_ns", lambda self, since_ns, settle_ns: 0,
+     turns.check_who_has_met_nobody_looks_around_first),
     ("margin below drift", ClaimConfig, "holder_ns", property(lambda self: self.lease_ns),
      claims_tests.check_leases_under_drift),
 ]  # fmt: skip

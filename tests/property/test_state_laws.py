@@ -93,13 +93,14 @@ def history(rng, who, length=8, stamps=()):
             out.append(batch)
         for n in (1, 2):
             for stream, body in (
-                (Stream.COUNTERS, encode_counters({"c": n + life})),
+                (Stream.COUNTERS, encode_counters({"c": n + life}, rng.choice((b"", b"t%d" % n)))),
                 (Stream.STATUS, b"s%d" % n),
                 (Stream.EVENTS, encode_events((EventRow(life, n, n, "failed", "x", "", ""),))),
                 (Stream.LEASES, encode_leases((Lease(b"cellll", n, 0, False, 7, 0),))),
             ):
                 keep = (0, 0) if stream is Stream.COUNTERS and who else (life, 0)
-                out.append(seal_batch(stream, NODES[who], (life, n), keep, bytes(16), n, body, SIGNERS[who]))
+                stamp = n if stream is Stream.EVENTS else rng.randrange(1, 4)
+                out.append(seal_batch(stream, NODES[who], (life, n), keep, bytes(16), stamp, body, SIGNERS[who]))
     return [open_batch(batch.raw) for batch in out]
 
 

@@ -23,9 +23,9 @@ from swarmd_protocols.state.crdt.facts import (
 from swarmd_protocols.state.crdt.records import (
     EventRow,
     Lease,
-    decode_counters,
     decode_events,
     decode_leases,
+    decode_vitals,
     encode_counters,
     encode_events,
     encode_leases,
@@ -118,6 +118,7 @@ def samples() -> dict[str, bytes]:
         "facts body, lattice only": encode_facts(Facts(rows(LATTICE))),
         "lease body": encode_leases(leases),
         "counter body": encode_counters({"frames": 12_345, "detections": 17}),
+        "counter body with a status": encode_counters({"frames": 12_345, "detections": 17}, b"well"),
         "event body": encode_events(EVENTS),
         "batch of facts": two,
         "batch of leases": batch(Stream.LEASES, encode_leases(leases)),
@@ -158,7 +159,8 @@ def read_again(name: str, data: bytes) -> bytes:
     if name.startswith("lease"):
         return encode_leases(decode_leases(data))
     if name.startswith("counter"):
-        return encode_counters(decode_counters(data))
+        vitals = decode_vitals(data)
+        return encode_counters(vitals.counters, vitals.status)
     if name.startswith("event"):
         return encode_events(decode_events(data))
     if name.startswith("batch"):

@@ -39,7 +39,7 @@ from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases.reports import Report, admit_report
 from swarmd_protocols.state.crdt.batch import Batch, NodeSigner, Stream, open_batch, verify_batch
 from swarmd_protocols.state.crdt.facts import Facts, decode_facts
-from swarmd_protocols.state.crdt.records import EventRow, decode_counters, decode_events
+from swarmd_protocols.state.crdt.records import EventRow, decode_events, decode_vitals
 from swarmd_protocols.state.reviews import operators_of
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.trust import Trust
@@ -485,7 +485,8 @@ def _record(batch: Batch) -> RecordRow:
         case Stream.STATUS:
             return RecordRow(*place, status=batch.body)
         case Stream.COUNTERS:
-            return RecordRow(*place, counters=decode_counters(batch.body))
+            said = decode_vitals(batch.body)
+            return RecordRow(*place, status=said.status, counters=said.counters)
         case Stream.EVENTS:
             return RecordRow(*place, events=decode_events(batch.body))
         case _:

@@ -224,6 +224,13 @@ class AntiEntropy:
         """A batch came that is known or of no use: nobody need be asked for it."""
         self._know(batch.digest, self._known.get(batch.digest[:ID_BYTES]))
 
+    def await_key(self, digest: bytes, waits: bool = True) -> None:
+        """A batch has come that waits for its author's certificate, or waits no more."""
+        if waits:
+            self._asked.keyless[digest[:ID_BYTES]] = None
+        else:
+            self._asked.keyless.pop(digest[:ID_BYTES], None)
+
     def _go_round(self, batch: Batch) -> None:
         if batch.stream is Stream.LEASES:
             old = self._leases.get(batch.origin)

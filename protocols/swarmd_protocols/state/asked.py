@@ -5,7 +5,7 @@ Rules this file keeps:
 - A peer that has just been asked is not asked again before it can have answered: two questions that cross, one of each
   side, are answered once.
 - What does not come is asked for again, of who has shown or named it, for a bounded number of times.
-- What is held is not wanted, whoever names it.
+- What is held is not wanted, whoever names it, nor what waits here for its author's certificate.
 """
 
 from collections.abc import Collection, Sequence, Set
@@ -48,6 +48,8 @@ class Asked:
         self._shown_ns: dict[NodeId, int] = {}
         """When a peer was last shown which facts are held here, which it answers with all that it has beyond."""
         self._wants: dict[NodeId, _Want] = {}
+        self.keyless: dict[bytes, None] = {}
+        """Batches that came and wait for their author's certificate, by name: to ask for them again brings nothing."""
         self._named: dict[bytes, tuple[NodeId, int]] = {}
         """Batches of a `Recent` that have not come yet: who named them last, and how often they were asked for."""
 
@@ -81,7 +83,7 @@ class Asked:
         return missing
 
     def _has(self, name: bytes) -> bool:
-        return name in self._known or name in self._store.names
+        return name in self._known or name in self._store.names or name in self.keyless
 
     @property
     def has_open(self) -> bool:

@@ -11,6 +11,7 @@ Rules this file keeps:
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
 
 from swarmd_protocols.effects import Alarm, Persist
 from swarmd_protocols.errors import StateError, WireError
@@ -32,8 +33,8 @@ from swarmd_protocols.state.crdt.records import (
     STATUS_MAX_BYTES,
     EventRow,
     add_event,
-    decode_counters,
     decode_events,
+    decode_vitals,
     encode_counters,
     encode_events,
     encode_leases,
@@ -50,6 +51,8 @@ PENDING_MAX = 128
 
 _NEVER_NS = -(1 << 62)
 """Earlier than any time."""
+_FIRST_AT_ONCE = 4
+"""In periods of `vitals_ns`: up to a swarm of 40, where records are said so seldom, a life's first goes at once."""
 _NO_HASH = bytes(16)
 """Stands where there is no batch before."""
 
@@ -79,6 +82,12 @@ class Author:
         self._records_n: dict[Stream, int] = {}
         self.counters: dict[str, int] = {}
         self._status = b""
+        self._rode = False
+        """Whether the counters that were said last carry the status."""
+        self.begun_ns = _NEVER_NS
+        """When this life began, own monotonic clock."""
+        self._turn = int.from_bytes(blake2b(node + incarnation.to_bytes(6, "big"), digest_size=4).digest(), "big")
+        """When this life's first record is due among those of others, of 2^32."""
         self._events: tuple[EventRow, ...] = ()
         self._said_ns: dict[Stream, int] = {}
         self._dirty: dict[Stream, None] = {}
@@ -104,11 +113,13 @@ class Author:
         for record in [] if log is None else log.records.values():
             if record.stream is Stream.COUNTERS:
                 self._has_counted_before = True
-                for name, value in decode_counters(record.body).items():
+                for name, value in decode_vitals(record.body).counters.items():
                     self.counters[name] = self.counters.get(name, 0) + value
             elif record.stream is Stream.EVENTS:
                 for row in decode_events(record.body):
                     self._events = add_event(self._events, row)
+        # What it said of itself goes on beside the counters until it says something else.
+        self._status = self._holdings.projection.vitals.status(self._node) or b""
 
     def meet(self, batch: Batch, reading: Reading, is_restored: bool) -> list[SubEffect]:
         """An own batch was joined: adopt one of an earlier life, go on above one that this life does not know."""
@@ -264,14 +275,14 @@ class Author:
             raise StateError(f"a node has at most {COUNTERS_MAX} counters in {COUNTERS_BODY_MAX_BYTES} bytes")
         self.counters = after
         if not self._say_soon(Stream.COUNTERS, effects, now_ns):
-            self._seal(Stream.COUNTERS, encode_counters(after), effects, now_ns)
+            self._seal(Stream.COUNTERS, self._body(Stream.COUNTERS), effects, now_ns)
 
     def report(self, payload: bytes, effects: list[SubEffect], now_ns: int) -> None:
         """Set the own status record."""
         if len(payload) > STATUS_MAX_BYTES:
             raise StateError(f"a status record has at most {STATUS_MAX_BYTES} bytes, not {len(payload)}")
         self._status = payload
-        self._say_soon(Stream.STATUS, effects, now_ns)
+        self._say_soon(Stream.COUNTERS if rides(self.counters, payload) else Stream.STATUS, effects, now_ns)
 
     def say_event(self, row: EventRow, effects: list[SubEffect], now_ns: int) -> None:
         """Put an event before everybody, together with the latest before it."""
@@ -298,8 +309,7 @@ class Author:
         """When the records that wait must be said."""
         if not self._dirty:
             return None
-        said = min([self._said_ns.get(stream, _NEVER_NS) for stream in self._dirty])
-        return said + self._anti_entropy.stretch(self._config.vitals_ns)
+        return min(self._due_ns(stream) for stream in self._dirty)
 
     def say_vitals(self, effects: list[SubEffect], now_ns: int) -> None:
         """Say the records that are due."""
@@ -307,7 +317,13 @@ class Author:
             self._say(stream, effects, now_ns)
 
     def _due_ns(self, stream: Stream) -> int:
-        return self._said_ns.get(stream, _NEVER_NS) + self._anti_entropy.stretch(self._config.vitals_ns)
+        period_ns = self._anti_entropy.stretch(self._config.vitals_ns)
+        said_ns = self._said_ns.get(stream)
+        if said_ns is not None:
+            return said_ns + period_ns
+        # Where many begin together their first records come one after the other, at the rate of those that follow.
+        crowd_ns = 0 if stream is Stream.EVENTS else max(0, period_ns - _FIRST_AT_ONCE * self._config.vitals_ns)
+        return self.begun_ns + (crowd_ns * self._turn >> 32)
 
     def _say_soon(self, stream: Stream, effects: list[SubEffect], now_ns: int) -> bool:
         """The first of a quiet time goes at once (True), the rest in the rhythm of `vitals_ns`."""
@@ -321,15 +337,28 @@ class Author:
         self._dirty.pop(stream, None)
         self._said_ns[stream] = now_ns
         body = self._body(stream)
+        if stream is Stream.COUNTERS:
+            self._carry_status()
         if body:
             batch = self._seal(stream, body, effects, now_ns)
             self._join(batch, effects, now_ns)
             self._said.append(batch)
 
+    def _carry_status(self) -> None:
+        """Counters are about to be said: with the status, or alone, and then one that went with them is said again."""
+        is_beside = rides(self.counters, self._status)
+        if is_beside:
+            self._dirty.pop(Stream.STATUS, None)
+        elif self._rode and self._status:
+            self._dirty[Stream.STATUS] = None
+        self._rode = is_beside
+
     def _body(self, stream: Stream) -> bytes:
         if stream is Stream.STATUS:
             return self._status
-        return encode_events(self._events) if stream is Stream.EVENTS else encode_counters(self.counters)
+        if stream is Stream.EVENTS:
+            return encode_events(self._events)
+        return encode_counters(self.counters, self._status if rides(self.counters, self._status) else b"")
 
     def _seal(self, stream: Stream, body: bytes, effects: list[SubEffect], now_ns: int) -> Batch:
         """Sign and journal a record under a number of its own; nobody sees it until it is said."""
@@ -345,3 +374,8 @@ class Author:
         batch = seal_batch(stream, self._node, (self.incarnation, n), base, previous, stamp, body, self._signer)
         effects.append(Persist(record_key(batch), batch.raw))
         return batch
+
+
+def rides(counters: dict[str, int], status: bytes) -> bool:
+    """Whether a status goes beside the counters, under their signature, which is most of what either costs."""
+    return bool(counters and status) and len(encode_counters(counters, status)) <= COUNTERS_BODY_MAX_BYTES

@@ -19,6 +19,7 @@ from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.author import Author
+from swarmd_protocols.state.certificate_questions import CertificateQuestions
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Signer, open_batch, verify_batch
@@ -52,9 +53,6 @@ from swarmd_protocols.trust.view import TrustView
 
 Question: TypeAlias = Have | Buckets | Recent | Wanted | ClockAsk | CertificateAsk
 
-ASKED_MAX = 256
-"""Origins whose certificates have been asked for and may still come."""
-
 
 class Intake:
     """Where everything from outside enters the state of one node."""
@@ -85,7 +83,7 @@ class Intake:
         self._queued_bytes: dict[NodeId, int] = {}
         self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}
         """By digest: sender, batch, and when it came."""
-        self._asked: dict[NodeId, int] = {}
+        self._certificates = CertificateQuestions(config)
         self.counts = {"rejected": 0, "invalid": 0, "muted": 0, "unanswered": 0}
 
     @property
@@ -173,7 +171,7 @@ class Intake:
                 is_news = True
             else:
                 self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
-            self._asked.pop(NodeId(certificate.node), None)
+            self._certificates.came(NodeId(certificate.node))
         if is_news:
             self.judge()
             self.retry(effects, now_ns)
@@ -194,6 +192,10 @@ class Intake:
     def waiting(self) -> int:
         """Batches that wait for their author's certificate."""
         return len(self._waiting)
+
+    def waiting_since(self, before_ns: int) -> int:
+        """Those of them that had come before this time, own monotonic clock."""
+        return sum(came_ns < before_ns for _, _, came_ns in self._waiting.values())
 
     def work(self, budget: int, effects: list[SubEffect], now_ns: int) -> int:
         """Read what came, every sender in turn, until the budget is spent.
@@ -308,24 +310,37 @@ class Intake:
         if len(self._waiting) >= self._config.waiting_max:
             return False
         self._waiting[batch.digest] = (sender, batch, now_ns)
+        self._anti_entropy.await_key(batch.digest)
         return True
 
     def _ask_certificates(
         self, sender: NodeId, origins: Sequence[NodeId], effects: list[SubEffect], now_ns: int
     ) -> None:
-        for at in range(0, len(origins), CERTIFICATES_MAX):
-            part = tuple(sorted(origins[at : at + CERTIFICATES_MAX]))
-            for origin in part:
-                if len(self._asked) < ASKED_MAX:
-                    self._asked[origin] = now_ns
-            ask = Send(sender, messages.encode(CertificateAsk(part)), True, Priority.SYNC)
-            effects += self.sent.count("keys", [ask])
+        effects += self._question(sender, self._certificates.ask(sender, origins, now_ns))
+
+    def _question(self, peer: NodeId, origins: Sequence[NodeId]) -> list[SubEffect]:
+        parts = [tuple(sorted(origins[at : at + CERTIFICATES_MAX])) for at in range(0, len(origins), CERTIFICATES_MAX)]
+        asks: list[SubEffect] = [
+            Send(peer, messages.encode(CertificateAsk(part)), True, Priority.SYNC) for part in parts
+        ]
+        return self.sent.count("keys", asks)
+
+    @property
+    def awaits_certificates(self) -> bool:
+        """Whether a certificate was asked for that has not come."""
+        return self._certificates.has_open
+
+    def ask_again(self, now_ns: int) -> list[SubEffect]:
+        """Who was asked for a certificate has not shown it: ask another who brought what its subject said."""
+        again = self._certificates.again(now_ns)
+        return [effect for peer, origins in again.items() for effect in self._question(peer, origins)]
 
     def retry(self, effects: list[SubEffect], now_ns: int) -> None:
         """A certificate has come: let in what waited for it."""
         ready = [digest for digest, (_, batch, _) in self._waiting.items() if self.key_of(batch.origin) is not None]
         for digest in ready:
             sender, batch, _ = self._waiting.pop(digest)
+            self._anti_entropy.await_key(digest, False)
             self.queue(sender, (batch.raw,))
 
     def expire(self, now_ns: int, here: Collection[NodeId] | None = None) -> None:
@@ -334,8 +349,8 @@ class Intake:
         for digest, (sender, _, came_ns) in list(self._waiting.items()):
             if came_ns < limit_ns or (here is not None and sender not in here):
                 del self._waiting[digest]
-        for origin in [origin for origin, asked_ns in self._asked.items() if asked_ns < limit_ns]:
-            del self._asked[origin]
+                self._anti_entropy.await_key(digest, False)
+        self._certificates.expire(limit_ns)
 
     # --- Who counts -----------------------------------------------------------------------------------------------
 

@@ -18,7 +18,14 @@ from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, Sighting
 from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
-from swarmd_protocols.state.crdt.records import EventRow, Lease, decode_counters, decode_events, decode_leases
+from swarmd_protocols.state.crdt.records import (
+    EventRow,
+    Lease,
+    VitalsRecord,
+    decode_events,
+    decode_leases,
+    decode_vitals,
+)
 from swarmd_protocols.state.dedup import judged
 from swarmd_protocols.state.dedup.entry import Entry, in_ranks
 from swarmd_protocols.state.dedup.own import OwnSightings
@@ -39,7 +46,7 @@ from swarmd_protocols.state.shown import TOLD_AT_ONCE, Shown
 from swarmd_protocols.state.survey import Survey
 from swarmd_protocols.state.vitals import Vitals
 
-Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes | list[EventRow]
+Reading: TypeAlias = Facts | tuple[Lease, ...] | VitalsRecord | bytes | list[EventRow]
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged | EventsLearned
 Doubted: TypeAlias = tuple[NodeId, SightingKey]
 """A row, by author and key, that this node has said or joined in a life whose clock may have been wrong."""
@@ -111,7 +118,7 @@ class Projection:
             case Stream.LEASES:
                 return decode_leases(batch.body)
             case Stream.COUNTERS:
-                return decode_counters(batch.body)
+                return decode_vitals(batch.body)
             case Stream.STATUS:
                 return batch.body
             case Stream.EVENTS:
@@ -122,14 +129,16 @@ class Projection:
         origin, dot = batch.origin, batch.dot
         if isinstance(reading, Facts):
             self._change(_How.SHOW, batch, reading)
+        elif isinstance(reading, VitalsRecord):
+            self.vitals.take_counters(origin, dot[0], reading.counters)
+            if reading.status:
+                self.vitals.take_status(origin, batch.stream, dot, batch.stamp, reading.status)
         elif isinstance(reading, tuple):
             self.survey.take_leases(origin, dot, reading, now_ns)
-        elif isinstance(reading, dict):
-            self.vitals.take_counters(origin, dot[0], reading)
         elif isinstance(reading, list):
             self.vitals.take_events(origin, dot, reading, batch.stamp >> LOGICAL_BITS, is_own=origin == self._node)
         else:
-            self.vitals.take_status(origin, dot, reading)
+            self.vitals.take_status(origin, batch.stream, dot, batch.stamp, reading)
 
     def _change(self, how: _How, batch: Batch, facts: Facts | None = None) -> None:
         """Change what is shown of a batch of facts: at once where it is an own one, else in its turn."""
@@ -181,6 +190,8 @@ class Projection:
         origin, dot = batch.origin, batch.dot
         if batch.stream is Stream.COUNTERS:
             self.vitals.drop_counters(origin, dot[0])
+        if batch.stream in (Stream.COUNTERS, Stream.STATUS):
+            self.vitals.drop_status(origin, batch.stream, dot[0])
         if batch.stream is Stream.FACTS:
             self._change(_How.HIDE, batch)
 

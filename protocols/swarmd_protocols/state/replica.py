@@ -196,6 +196,8 @@ class Replica:
     def start(self, now_ns: int) -> list[SubEffect]:
         """Journal the new incarnation, then begin."""
         self._begun_ns = now_ns
+        self._author.begun_ns = now_ns
+        self._projection.survey.claims.turns.begin(now_ns)
         effects: list[SubEffect] = [Persist(INCARNATION_KEY, self._author.incarnation.to_bytes(6, "big"))]
         effects += [Alarm("state-journal", problem) for problem in self._problems]
         self._set(effects, _EXPIRE, now_ns + self._config.expire_ns)
@@ -207,7 +209,8 @@ class Replica:
         self._anti_entropy.know_peers(peers)
         roster = sorted([self._node, *(peer.node for peer in peers)])
         reachable = [self._node, *(peer.node for peer in peers if peer.reachable)]
-        self._projection.survey.claims.know_roster(roster, reachable, now_ns)
+        swarm = max((peer.swarm for peer in peers), default=0)
+        self._projection.survey.claims.know_roster(roster, reachable, now_ns, swarm)
         effects: list[SubEffect] = []
         # Who was asked for a certificate and is no peer any more cannot answer; repair brings the batch again.
         self._intake.expire(now_ns, here=frozenset(roster))
@@ -280,6 +283,7 @@ class Replica:
             case "ask":
                 if not self._intake.is_reading:
                     effects += self._anti_entropy.ask_again(now_ns)
+                effects += self._intake.ask_again(now_ns)
             case "vitals":
                 self._author.say_vitals(effects, now_ns)
             case "expire":
@@ -446,7 +450,7 @@ class Replica:
             self._set(effects, _RUMOR, now_ns + config.rumor_ns)
         if self._holdings.deferred and _LATE not in timers:
             self._set(effects, _LATE, now_ns + _LATE_NS)
-        if _ASK not in timers and anti_entropy.has_wants():
+        if _ASK not in timers and (anti_entropy.has_wants() or self._intake.awaits_certificates):
             self._set(effects, _ASK, now_ns + config.ask_ns)
         if _JOURNAL not in timers and self._holdings.is_unwritten:
             self._set(effects, _JOURNAL, now_ns + config.journal_ns)

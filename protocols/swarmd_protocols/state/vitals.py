@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.crdt.batch import Dot
+from swarmd_protocols.state.crdt.batch import Dot, Stream
 from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.observations import EventsLearned
 
@@ -25,7 +25,8 @@ class Vitals:
     def __init__(self) -> None:
         """Empty."""
         self._counters: dict[tuple[NodeId, int], dict[str, int]] = {}
-        self._statuses: dict[NodeId, tuple[Dot, bytes]] = {}
+        self._statuses: dict[NodeId, dict[tuple[Stream, int], tuple[int, int, bytes]]] = {}
+        """Of each record held that says one, by stream and life: stamp, number and the status."""
         self._events: dict[NodeId, tuple[Dot, tuple[EventRow, ...]]] = {}
         self._learned: list[EventsLearned] = []
 
@@ -37,11 +38,15 @@ class Vitals:
         """A newer record of the same life has replaced them; one of a later life has taken them over."""
         self._counters.pop((origin, life), None)
 
-    def take_status(self, origin: NodeId, dot: Dot, status: bytes) -> None:
-        """A status record; an older one than the one held is ignored."""
-        held = self._statuses.get(origin)
-        if held is None or held[0] < dot:
-            self._statuses[origin] = (dot, status)
+    def take_status(self, origin: NodeId, stream: Stream, dot: Dot, stamp: int, status: bytes) -> None:
+        """The status that a record says, alone or beside counters; it takes the place of that life's before it."""
+        self._statuses.setdefault(origin, {})[stream, dot[0]] = stamp, dot[1], status
+
+    def drop_status(self, origin: NodeId, stream: Stream, life: int) -> None:
+        """A newer record of that stream has replaced one."""
+        said = self._statuses.get(origin)
+        if said is not None and said.pop((stream, life), None) is not None and not said:
+            del self._statuses[origin]
 
     def take_events(self, origin: NodeId, dot: Dot, rows: list[EventRow], stamp_ms: int, *, is_own: bool) -> None:
         """The latest events of a node; those that were not known are news, unless the node is this one.
@@ -110,6 +115,9 @@ class Vitals:
         yield part
 
     def status(self, node: NodeId) -> bytes | None:
-        """A node's latest status record."""
-        held = self._statuses.get(node)
-        return None if held is None else held[1]
+        """What a node said last of itself: in its latest life, by the stamp of the record."""
+        said = self._statuses.get(node)
+        if not said:
+            return None
+        latest = max(said, key=lambda slot: (slot[1], said[slot][:2], slot[0]))
+        return said[latest][2]

@@ -1,8 +1,8 @@
 """The records of the register streams: leases, counters, status, events. Each batch says everything again.
 
 LEASES     [[cell hash, epoch, renewal, working, bid, progress], …]   at most `LEASES_MAX`
-COUNTERS   [[name, …], column]
-STATUS     the payload as it is
+COUNTERS   [[name, …], column, status]                                 the status is left out where it is empty
+STATUS     the payload as it is, of who has no counters, or where both do not fit one record
 EVENTS     [[life, number, at ms, kind, subject, reason, evidence], …]   at most `EVENTS_MAX`, the newest last
 """
 
@@ -79,9 +79,21 @@ class _Counters(msgspec.Struct, array_like=True, frozen=True):
     values: bytes
 
 
+class _Vitals(_Counters, array_like=True, frozen=True):
+    status: bytes = b""
+
+
+class VitalsRecord(msgspec.Struct, frozen=True):
+    """What a node says of itself under one signature."""
+
+    counters: dict[str, int]
+    status: bytes
+    """Empty where the record has none."""
+
+
 _ENCODE = msgspec.msgpack.Encoder().encode
 _LEASES = msgspec.msgpack.Decoder(_Leases).decode
-_COUNTERS = msgspec.msgpack.Decoder(_Counters).decode
+_COUNTERS = msgspec.msgpack.Decoder(_Vitals).decode
 _EVENTS = msgspec.msgpack.Decoder(tuple[EventRow, ...]).decode
 
 
@@ -110,14 +122,20 @@ def decode_leases(body: bytes) -> tuple[Lease, ...]:
     return rows
 
 
-def encode_counters(counters: dict[str, int]) -> bytes:
-    """Pack all of a node's counters."""
+def encode_counters(counters: dict[str, int], status: bytes = b"") -> bytes:
+    """Pack all of a node's counters, and its status beside them."""
     names = sorted(counters)
-    return _ENCODE(_Counters(tuple(names), pack([counters[name] for name in names]) if names else b""))
+    values = pack([counters[name] for name in names]) if names else b""
+    return _ENCODE(_Vitals(tuple(names), values, status) if status else _Counters(tuple(names), values))
 
 
 def decode_counters(body: bytes) -> dict[str, int]:
-    """Read all of a node's counters.
+    """Read all of a node's counters; see `decode_vitals`."""
+    return decode_vitals(body).counters
+
+
+def decode_vitals(body: bytes) -> VitalsRecord:
+    """Read all of a node's counters, and the status beside them.
 
     Raises:
         WireError: The bytes are no such record, or a value is out of bounds.
@@ -128,14 +146,16 @@ def decode_counters(body: bytes) -> dict[str, int]:
         raise WireError(f"a counter record cannot be read: {error}") from error
     if len(record.names) > COUNTERS_MAX:
         raise WireError(f"a node has at most {COUNTERS_MAX} counters, not {len(record.names)}")
+    if len(record.status) > STATUS_MAX_BYTES:
+        raise WireError(f"a status has at most {STATUS_MAX_BYTES} bytes, not {len(record.status)}")
     if not record.names:
-        return {}
+        return VitalsRecord({}, record.status)
     values = unpack(record.values, len(record.names))
     if min(values) < 0 or max(values) > COUNTER_MAX:
         raise WireError("a counter's value is out of range")
     if any(len(name.encode()) > COUNTER_NAME_MAX_BYTES for name in record.names):
         raise WireError(f"a counter's name is longer than {COUNTER_NAME_MAX_BYTES} bytes")
-    return dict(zip(record.names, values, strict=True))
+    return VitalsRecord(dict(zip(record.names, values, strict=True)), record.status)
 
 
 def encode_events(rows: tuple[EventRow, ...]) -> bytes:
