@@ -249,7 +249,7 @@ def squatters_are_honoured(self, key, now_ns):
 
 
 def the_way_does_not_count(self, cell):
-    return min(self._config.settle_ns // 2, self._rank() * claims_module._SLOT_NS)
+    return min(self._config.settle_ns // 2, self.turns.rank(self._records) * claims_module._SLOT_NS)
 
 
 def what_waits_is_left_alone(self, now_ns):
@@ -337,13 +337,13 @@ KNOW_ROSTER = claims_module.Claims.know_roster
 
 def who_was_alone_works_at_once(self, roster, reachable, now_ns, swarm=0):
     KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
-    self._came_ns = -(1 << 62)
+    self.turns.came_ns = -(1 << 62)
 
 
 def only_the_lonely_wait(self, roster, reachable, now_ns, swarm=0):
-    was_alone, came_ns = len(self._reachable) == 1, self._came_ns
+    was_alone, came_ns = len(self._reachable) == 1, self.turns.came_ns
     KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
-    self._came_ns = self._came_ns if was_alone else came_ns
+    self.turns.came_ns = self.turns.came_ns if was_alone else came_ns
 
 
 RESTORE_RECORDS, PATIENCE_OF = Author.restore_records, claims_module.Claims._patience_ns
@@ -365,9 +365,9 @@ def only_neighbours_count(self, roster, reachable, now_ns, swarm=0):
 
 
 def each_return_delays_work(self, roster, reachable, now_ns, swarm=0):
-    came_ns, self._came_ns = self._came_ns, -(1 << 62)
+    came_ns, self.turns.came_ns = self.turns.came_ns, -(1 << 62)
     KNOW_ROSTER(self, roster, reachable, now_ns, swarm)
-    self._came_ns = max(came_ns, self._came_ns)
+    self.turns.came_ns = max(came_ns, self.turns.came_ns)
 
 
 CORRECT = Author.correct

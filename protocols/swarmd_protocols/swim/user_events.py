@@ -217,13 +217,9 @@ class UserEvents:
             core.counters["events_delivered"] += 1
         self._ledger.mark(node, log)
 
-    @property
-    def _patience_ns(self) -> int:
-        return MESH_PATIENCE_NS if self.core.view.weighs_links else PATIENCE_NS
-
     def _patience_until_ns(self) -> int:
         """Until when events missing before one that came now are awaited; twice as long by whom nobody answers."""
-        return self.core.now_ns + self._patience_ns * (1 if self._is_answered() else 2)
+        return self.core.now_ns + _patience_ns(self.core) * (1 if self._is_answered() else 2)
 
     def _await_gaps(self, origin: Origin, log: EventLog) -> None:
         if log.pending and not log.awaits:
@@ -332,7 +328,7 @@ class UserEvents:
             log = self.logs.get(node)
             mine = log.delivered if log else self._by_origin.silent.get(node, 0)
             if self._baseline and self._origin(node) is not None and mine < delivered:
-                if self._claims.note(node, peer.node, delivered, mine, core.now_ns, self._patience_ns):
+                if self._claims.note(node, peer.node, delivered, mine, core.now_ns, _patience_ns(self.core)):
                     for wait_ns in _ASK_AGAIN_NS:
                         if (peer.node, wait_ns) not in self._lacking:
                             core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (peer, wait_ns))
@@ -388,7 +384,7 @@ class UserEvents:
         if origin is None:
             return
         if not self._is_answered():
-            self._claims.wait(node, core.now_ns, self._patience_ns)
+            self._claims.wait(node, core.now_ns, _patience_ns(self.core))
         self._await_claims(node)
         log = self._log(node)
         heard = {member.node for member in core.table.reachable}
@@ -468,3 +464,8 @@ class UserEvents:
         table = self.core.table
         self.by_member.end()
         table.adjust(EVENTS, table.sections[EVENTS], 0)
+
+
+def _patience_ns(core: Core) -> int:
+    """How long what is missing is awaited."""
+    return MESH_PATIENCE_NS if core.view.weighs_links else PATIENCE_NS

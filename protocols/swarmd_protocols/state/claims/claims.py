@@ -36,7 +36,6 @@ from swarmd_protocols.state.claims.cells import Cell, neighbours
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.claims.delays import Delays
-from swarmd_protocols.state.claims.turns import NEVER_NS as _NEVER_NS
 from swarmd_protocols.state.claims.turns import Turns
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
@@ -122,10 +121,6 @@ class Claims:
         """When it says its claim, unless it hears of another by then."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
         self.delays = Delays(config)
-        self._since_ns: dict[NodeId, int] = {}
-        """Since when each of them can be reached."""
-        self._came_ns = _NEVER_NS
-        """When this node, alone or with a few, came among at least as many others."""
         self.turns = Turns(node)
         self.dirty = False
         self.covers = Covers()
@@ -159,24 +154,14 @@ class Claims:
         """Who belongs to the mission (also those out of reach), sorted, and who can be reached now.
 
         Of a larger `swarm` than that these are neighbours.
-
-        Who comes, alone or with a few, among at least as many others begins nothing for a settle, in which it hears
-        what they have done; once a lease at most: a peer that comes and goes keeps nobody from work. Who came within a
-        lease counts as new, since the parts of a swarm meet one by one.
         """
         self._roster = roster
         self.turns.unseen = max(0, swarm - len(roster))
         reachable = frozenset(reachable)
+        self.delays.know(len(roster) - 1, frozenset(roster) - reachable)
         if reachable != self._reachable:
-            lease_ns = self._config.lease_ns
-            since_ns = {node: self._since_ns.get(node, now_ns) for node in reachable if node != self._node}
-            new = sum(now_ns - one < lease_ns for one in since_ns.values())
-            comes, self._since_ns = not reachable <= self._reachable, since_ns
-            if comes and 2 * new >= len(reachable) and now_ns - self._came_ns >= lease_ns:
-                self._came_ns = now_ns
             self._reachable = reachable
-            self.delays.know(len(roster) - 1, frozenset(roster) - reachable)
-            self.turns.know(reachable, comes=comes, now_ns=now_ns)
+            self.turns.know(reachable, self._config.lease_ns, now_ns)
 
     def hear(self, node: NodeId, leases: tuple[Lease, ...], now_ns: int) -> list[bytes]:
         """A node's newest lease record arrived and replaces the one before; returns the cells it speaks of."""
@@ -298,7 +283,7 @@ class Claims:
         if self._working is None and self._wanted:
             settle_ns = self.delays.settle_ns()
             for key, held in self.held.items():
-                if now_ns >= held.begins_ns(settle_ns, self._came_ns) and not self.covers.forbids(key, now_ns):
+                if now_ns >= held.begins_ns(settle_ns, self.turns.came_ns) and not self.covers.forbids(key, now_ns):
                     self._working = key
                     self._wanted = False
                     held.lease = held.lease._replace(working=True)
@@ -317,7 +302,7 @@ class Claims:
         for held in self.held.values():
             due = min(due, held.renewed_ns + config.renew_ns)
             if settle_ns is not None:
-                due = min(due, held.begins_ns(settle_ns, self._came_ns))
+                due = min(due, held.begins_ns(settle_ns, self.turns.came_ns))
         if self._looking_since_ns is not None:
             due = min(due, self._speaks_ns)
         elif self._wanted and not self.held:

@@ -5,9 +5,12 @@ Rules this file keeps:
 - Nodes that hold nothing speak one after the other, by a draw. Where a node knows its neighbours alone, of those that
   it does not know as many come before it as its own draw lets expect.
 - Whoever meets others only now lets them say what they have claimed.
+- Whoever comes, alone or with a few, among at least as many others begins nothing for a settle, in which it hears what
+  they have done; once a lease at most: a peer that comes and goes keeps nobody from work. Whoever came within a lease
+  counts as new, since the parts of a swarm meet one by one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 
 from swarmd_protocols.ids import NodeId
@@ -25,23 +28,33 @@ class Turns:
         self._node = node
         self._first: list[NodeId] = []
         """Those that can be reached and come before this node by a draw."""
-        self._reachable: Collection[NodeId] = frozenset((node,))
+        self._reachable: frozenset[NodeId] = frozenset((node,))
         self.unseen = 0
         """Members of the swarm that this node does not know, by estimate: it keeps a partial view."""
         self.free = 0
         """Cells that nobody claims, when one was chosen last."""
         self._begun_ns = self._met_ns = NEVER_NS
+        self._since_ns: dict[NodeId, int] = {}
+        """Since when each of the others can be reached."""
+        self.came_ns = NEVER_NS
+        """When this node, alone or with a few, came among at least as many others."""
 
     def begin(self, now_ns: int) -> None:
         """This life begins among others who may have claimed cells."""
         self._begun_ns = now_ns
 
-    def know(self, reachable: Collection[NodeId], *, comes: bool, now_ns: int) -> None:
-        """Who can be reached has changed; `comes` where somebody can that could not before."""
-        own, self._reachable = _draw(self._node), reachable
+    def know(self, reachable: frozenset[NodeId], lease_ns: int, now_ns: int) -> None:
+        """Who can be reached has changed."""
+        own = _draw(self._node)
+        since_ns = {node: self._since_ns.get(node, now_ns) for node in reachable if node != self._node}
+        new = sum(now_ns - one < lease_ns for one in since_ns.values())
+        comes = not reachable <= self._reachable
+        self._reachable, self._since_ns = reachable, since_ns
         self._first = sorted(node for node in reachable if _draw(node) < own)
         if comes:
             self._met_ns = now_ns
+        if comes and 2 * new >= len(reachable) and now_ns - self.came_ns >= lease_ns:
+            self.came_ns = now_ns
 
     def rank(self, records: Mapping[NodeId, tuple[Lease, ...]]) -> int:
         """How many of those that hold nothing come before this node; `records` are the lease records heard."""
