@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from swarmd_protocols.swim.messages import MetaBody
 from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.relays import Relays
 from swarmd_protocols.swim.user_events import UserEvents
@@ -34,6 +35,21 @@ def comparisons_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
         return not author.floods or author.left + size > 0
 
     monkeypatch.setattr(Relays, "may_repair", may_repair)
+
+
+def nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Relays, "may_give_back", lambda self, node, size, members, now_ns: False)
+
+
+def all_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Relays, "may_give_back", lambda self, node, size, members, now_ns: True)
+
+
+def replaced_values_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def may_give_back(self: Metadata, body: MetaBody, size: int) -> bool:
+        return self.core.relays.may_give_back(body.node, size, len(self.core.table), self.core.now_ns)
+
+    monkeypatch.setattr(Metadata, "_may_give_back", may_give_back)
 
 
 def flooders_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +112,9 @@ def agreement() -> None:
         (pushes_have_no_account, one_is_told_of_event_after_event),
         (floods_of_metadata_are_repaired, storm_of_metadata),
         (comparisons_have_no_account, one_is_told_of_ever_new_keys),
+        (nothing_is_given_back, laws.test_an_author_that_lost_its_disk_is_given_back_what_its_storm_said),
+        (all_is_given_back, laws.test_what_is_given_back_to_an_author_is_a_copy_and_then_half_a_budget),
+        (replaced_values_are_given_back, laws.test_what_an_author_says_in_its_life_is_not_given_back_to_it),
         (flooders_have_no_name, storm_of_events),
         (everybody_is_named, laws.test_what_is_within_the_budget_is_everywhere_and_nobody_is_named),
         (what_is_missing_is_awaited_for_ever, agreement),

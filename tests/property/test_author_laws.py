@@ -134,6 +134,66 @@ def test_what_is_within_the_budget_is_everywhere_and_nobody_is_named() -> None:
     assert not names_of_flooders(net)
 
 
+def said_and_held(net: Net) -> list[dict[str, bytes]]:
+    """What the flooder says of itself, and what each other member holds of that."""
+    views = ({view.name: view for view in host.node.members()} for host in net.hosts)
+    return [dict(seen[f"n{FLOODER:03d}"].meta) for seen in views]
+
+
+def check_given_back(seconds: float) -> None:
+    """After a storm the author loses its disk, and two more have heard nothing of the storm: all hold the same soon.
+
+    Args:
+        seconds: How long it may take from when the author is back.
+    """
+    net = swarm(3)
+    for late in (1, 2):
+        net.kill(late)
+    storm(net, "meta", 50, 1_000, 6)
+    net.run(7)
+    for back in (1, 2):
+        net.restart(back)
+    net.kill(FLOODER)
+    net.run(4)
+    net.restart(FLOODER, keep_journal=False)
+    assert net.run_until(net.formed, 5) is not None
+    assert len(max(said_and_held(net), key=len)) > 60, "the swarm remembers it"
+
+    def agreed() -> bool:
+        held = said_and_held(net)
+        return len(held[FLOODER]) > 60 and all(one == held[FLOODER] for one in held)
+
+    assert net.run_until(agreed, seconds, 0.5) is not None, [len(one) for one in said_and_held(net)]
+
+
+def test_an_author_that_lost_its_disk_is_given_back_what_its_storm_said() -> None:
+    check_given_back(15)
+
+
+def test_what_an_author_says_in_its_life_is_not_given_back_to_it() -> None:
+    """It holds all that this life said: what it lacks of that are values that it has replaced."""
+    net = swarm(3)
+    storm(net, "meta", 50, 1_000, 12)
+    net.run(14)
+    node = net.hosts[FLOODER].node._core.own.node
+    accounts = [host.node._core.relays._authors[node] for host in net.hosts[:FLOODER]]
+    assert any(account.floods for account in accounts)
+    assert all(account.given_back == 0 for account in accounts)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 3 * S)), min_size=1))
+def test_what_is_given_back_to_an_author_is_a_copy_and_then_half_a_budget(steps: list[tuple[int, int]]) -> None:
+    relays, now, given = Relays(SwimConfig()), 0, 0
+    author = NodeId(bytes(16))
+    for size, pause in steps:
+        now += pause
+        if relays.may_give_back(author, size, COUNT, now):
+            given += size
+        assert given <= BURST_BYTES + BUDGET_BYTES_S // 2 * now / S + 20_000
+        assert given <= BURST_BYTES // 2 + 4 * BUDGET_BYTES_S * now / S + 20_000, "at the pace of repairs"
+
+
 _STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20_000), st.integers(0, 3 * S), st.booleans()))
 
 

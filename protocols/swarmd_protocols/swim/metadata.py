@@ -208,7 +208,20 @@ class Metadata:
         """
         bodies = [(decode_body(_META_BODY, _signed_body(encoded)), encoded) for encoded in entries]
         bodies.sort(key=lambda one: -one[0].sequence)
-        return [encoded for body, encoded in bodies if self.core.may_repair(body.node, len(encoded), asker)]
+        return [
+            encoded
+            for body, encoded in bodies
+            if self.core.may_repair(body.node, len(encoded), asker)
+            or (body.node == asker and self._may_give_back(body, len(encoded)))
+        ]
+
+    def _may_give_back(self, body: MetaBody, size: int) -> bool:
+        """Whether its author gets this back: it may have lost what earlier lives said, never what this one does."""
+        core = self.core
+        member = core.table.by_node.get(body.node)
+        if member is None or body.sequence >> BOOT_SHIFT >= member.incarnation >> BOOT_SHIFT:
+            return False
+        return core.relays.may_give_back(body.node, size, len(core.table), core.now_ns)
 
     def own_meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of this node alone."""

@@ -1,6 +1,6 @@
 """How much of what one member says to all is looked at and passed on: its record, links, events, metadata. Pure.
 
-Every byte that an author has passed on costs each relay several bytes, since it tells several others. Four accounts:
+Every byte that an author has passed on costs each relay several bytes, since it tells several others. Five accounts:
 
 - **Looked at**, by number, is as much as a healed partition brings at once; each word costs a check of a signature.
   What the author brings itself has an account of its own, so that nobody who repeats its old words takes from it.
@@ -12,6 +12,9 @@ Every byte that an author has passed on costs each relay several bytes, since it
 - **Repaired**, in answers to comparisons, is twice what all metadata of a member weigh, and half that rate, whether it
   floods here or not: where it floods one member alone, the others repair among themselves what that one passes on.
   A quarter of it at once, the rest at four times a node's budget.
+- **Given back** to the author itself is a copy of what it said before its present life, where all of that is spent: who
+  has lost its disk cannot be asked for its own words, so that they would go at what is left here to all that lack them.
+  It has the pace of repairs.
 
 A flood stops no comparison of what others say: changes by a flooder do not count as news that is on its way.
 """
@@ -56,6 +59,7 @@ class _Author:
         "askers",
         "at_ns",
         "floods",
+        "given_back",
         "left",
         "named",
         "pushes",
@@ -76,6 +80,8 @@ class _Author:
         self.askers: dict[bytes, tuple[float, int]] = {}
         """What each may still be sent of a copy of its own, and when that was."""
         self.at_ns = self.since_ns = now_ns
+        self.given_back = 0.0
+        """What it was sent of a copy of its own words, less what time has paid."""
         self.floods = False
         self.named = False
         self.refused = 0
@@ -113,6 +119,7 @@ class Relays:
             author.pushes = min(pushes_most, author.pushes + elapsed_s * self._pushes_per_s)
             author.left = min(self._burst, author.left + elapsed_s * self._per_s)
             author.repairs = min(_REPAIRED * self._burst, author.repairs + elapsed_s * self._per_s / _REPAIR_RATE_SHARE)
+            author.given_back = max(0.0, author.given_back - elapsed_s * self._per_s / _REPAIR_RATE_SHARE)
             author.soon = min(self._burst / _SOON, author.soon + elapsed_s * self._per_s * _SOON_RATE)
             author.words = [min(float(_WORDS_BURST), left + elapsed_s * _WORDS_PER_S) for left in author.words]
         if author.left >= self._burst:
@@ -197,6 +204,24 @@ class Relays:
         author.soon -= size
         if author.floods:
             author.left -= size
+        return True
+
+    def may_give_back(self, node: bytes, size: int, members: int, now_ns: int) -> bool:
+        """Whether an author is sent so many bytes of what it said in an earlier life; they are spent if so.
+
+        Asked once a repair may not answer with them (`may_repair`).
+
+        Args:
+            node: The author, which asks.
+            size: Bytes of one message of its.
+            members: Members known.
+            now_ns: The time.
+        """
+        author = self._author(node, members, now_ns)
+        if author.soon <= 0 or author.given_back >= self._burst:
+            return False
+        author.soon -= size
+        author.given_back += size
         return True
 
     @property
