@@ -41,8 +41,18 @@ def nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Relays, "may_give_back", lambda self, node, size, members, now_ns: False)
 
 
-def all_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Relays, "may_give_back", lambda self, node, size, members, now_ns: True)
+def it_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd_protocols.swim.relays._SOON", 1)
+
+
+def it_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_back = Relays.may_give_back
+
+    def may_give_back(self: Relays, node: bytes, size: int, members: int, now_ns: int) -> bool:
+        self._author(node, members, now_ns).given_back = 0.0
+        return give_back(self, node, size, members, now_ns)
+
+    monkeypatch.setattr(Relays, "may_give_back", may_give_back)
 
 
 def replaced_values_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +123,8 @@ def agreement() -> None:
         (floods_of_metadata_are_repaired, storm_of_metadata),
         (comparisons_have_no_account, one_is_told_of_ever_new_keys),
         (nothing_is_given_back, laws.test_an_author_that_lost_its_disk_is_given_back_what_its_storm_said),
-        (all_is_given_back, laws.test_what_is_given_back_to_an_author_is_a_copy_and_then_half_a_budget),
+        (it_is_given_back_at_once, laws.test_what_is_given_back_to_an_author_is_a_copy_and_then_half_a_budget),
+        (it_is_given_back_again_and_again, laws.test_what_is_given_back_to_an_author_is_a_copy_and_then_half_a_budget),
         (replaced_values_are_given_back, laws.test_what_an_author_says_in_its_life_is_not_given_back_to_it),
         (flooders_have_no_name, storm_of_events),
         (everybody_is_named, laws.test_what_is_within_the_budget_is_everywhere_and_nobody_is_named),

@@ -6,7 +6,7 @@ The author holds a genuine key, so all that it says is signed; how much it says 
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.effects import Alarm, SendDatagram, SendStream, SetMeta, UserEvent
@@ -182,7 +182,9 @@ def test_what_an_author_says_in_its_life_is_not_given_back_to_it() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 3 * S)), min_size=1))
+@given(st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, S)), min_size=20))
+@example([(2_000, 0)] * 60)  # All at once.
+@example([(8_000, S)] * 60)  # Without end.
 def test_what_is_given_back_to_an_author_is_a_copy_and_then_half_a_budget(steps: list[tuple[int, int]]) -> None:
     relays, now, given = Relays(SwimConfig()), 0, 0
     author = NodeId(bytes(16))
