@@ -39,7 +39,17 @@ class Early:
 class EventLog:
     """User events of one origin: delivered once each, in order, kept for repair."""
 
-    __slots__ = ("_kept_bytes", "_pending_bytes", "awaits", "delivered", "fp", "kept", "marked_ns", "pending")
+    __slots__ = (
+        "_displaced",
+        "_kept_bytes",
+        "_pending_bytes",
+        "awaits",
+        "delivered",
+        "fp",
+        "kept",
+        "marked_ns",
+        "pending",
+    )
 
     def __init__(self, delivered: int) -> None:
         self.delivered = delivered
@@ -51,6 +61,8 @@ class EventLog:
         self.kept: deque[tuple[int, bytes]] = deque()
         """(sequence, encoded message) of those delivered."""
         self._kept_bytes = self._pending_bytes = 0
+        self._displaced: tuple[int, int] | None = None
+        """The first and the last of those that came too early and had no room."""
         self.marked_ns = -(2**62)
         """When `delivered` last rose."""
         self.fp = 0
@@ -74,13 +86,12 @@ class EventLog:
         """
         if sequence <= self.delivered or sequence in self.pending:
             return False
-        gives_way = min if newest else max
         self.pending[sequence] = Early(name, payload, encoded, until_ns, now_ns)
         self._pending_bytes += len(payload) + len(encoded)
         if len(self.pending) > _PENDING_MAX:
-            self._pop(min(self.pending) if newest else max(one for one in self.pending if one != sequence))
+            self._displace(min(self.pending) if newest else max(one for one in self.pending if one != sequence), newest)
         while self._pending_bytes > _HELD_BYTES_MAX:
-            self._pop(gives_way(self.pending))
+            self._displace((min if newest else max)(self.pending), newest)
         return sequence in self.pending
 
     @property
@@ -92,6 +103,31 @@ class EventLog:
         early = self.pending.pop(sequence)
         self._pending_bytes -= len(early.payload) + len(early.encoded)
         return early
+
+    def _displace(self, sequence: int, newest: bool) -> None:
+        self._pop(sequence)
+        if not newest:
+            first, last = self._displaced or (sequence, sequence)
+            self._displaced = min(first, sequence), max(last, sequence)
+
+    def spare(self, given_up: int, until_ns: int) -> int:
+        """What was awaited in vain up to an event is given up; what came, and had no room, was not: it comes again.
+
+        Args:
+            given_up: What is missing up to here was awaited for long enough.
+            until_ns: Until when what had no room is awaited now; it is spared once each time.
+
+        Returns:
+            The last event that may count as delivered.
+        """
+        first, last = self._displaced or (0, 0)
+        first = max(first, self.delivered + 1)
+        if not first <= min(last, given_up):
+            return given_up
+        self._displaced = None
+        for early in self.pending.values():
+            early.until_ns = max(early.until_ns, until_ns)
+        return first - 1
 
     def _keep(self, sequence: int, encoded: bytes) -> None:
         self.kept.append((sequence, encoded))

@@ -248,6 +248,9 @@ class UserEvents:
         # Of a flood much is missing, and nobody repairs it: one wait is enough for all of it.
         goes_on = over and core.relays.floods(origin.node)
         while log.pending and (goes_on or log.next_until_ns() <= core.now_ns):
+            before = min(log.pending) - 1
+            if log.spare(before, self._patience_until_ns()) < before:
+                break
             core.counters["events_lost"] += 1
             self._deliver(origin.node, origin.name, log, skip_gap=True)
         self._await_gaps(origin, log)
@@ -384,12 +387,15 @@ class UserEvents:
         if origin is None:
             return
         if not self._is_answered():
-            self._claims.wait(node, core.now_ns, _patience_ns(self.core))
-        self._await_claims(node)
+            self._claims.wait(node, core.now_ns, _patience_ns(core))
         log = self._log(node)
         heard = {member.node for member in core.table.reachable}
         needed = min(core.config.accusers_needed, len(heard))
-        delivered = self._claims.given_up(node, log.delivered, needed, heard, core.now_ns)
+        awaited = self._claims.given_up(node, log.delivered, needed, heard, core.now_ns)
+        delivered = log.spare(awaited, self._patience_until_ns())
+        if delivered < awaited:
+            self._claims.wait(node, core.now_ns, _patience_ns(core))
+        self._await_claims(node)
         while log.delivered < delivered:
             self.core.counters["events_lost"] += 1
             if log.pending and min(log.pending) <= delivered:
