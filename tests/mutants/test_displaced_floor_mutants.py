@@ -13,6 +13,7 @@ import pytest
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_sim.checkers import decisions
 from swarmd_sim.run.officers import Officers
+from swarmd_sim.run.releases import ForeignWord
 from tests.sim.test_sim_checkers import BAD, Fault, S, broken_rules
 from tests.support.mutants import Mutant, assert_found, each_law, each_mutant
 
@@ -36,10 +37,10 @@ TABLE = [
 def the_table_holds() -> None:
     for taken, replaced_at, (before, now), excused in TABLE:
         officers = Officers(ModelCrypto(), b"a secret of a run", "test", replaced_at={"floor": replaced_at})
-        world: Any = SimpleNamespace(officers=officers, foreign_floors={taken})
+        world: Any = SimpleNamespace(officers=officers, foreign_words={ForeignWord("floor", *taken)})
         found = decisions.is_displaced(world, LIFE, range(before + 1, now + 1))
         assert found is excused, (taken, replaced_at, before, now)
-        world.foreign_floors.clear()
+        world.foreign_words.clear()
         assert not decisions.is_displaced(world, LIFE, range(before + 1, now + 1))
 
 
@@ -57,7 +58,7 @@ def whoever_may_be_fooled_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
 def any_life_s_floor_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = decisions.is_displaced
     anybody = lambda world: SimpleNamespace(  # noqa: E731
-        officers=world.officers, foreign_floors={(*LIFE, roots) for _, _, roots in world.foreign_floors}
+        officers=world.officers, foreign_words={ForeignWord("floor", *LIFE, one.roots) for one in world.foreign_words}
     )
     monkeypatch.setattr(decisions, "is_displaced", lambda world, life, heard: sound(anybody(world), life, heard))
 

@@ -166,6 +166,14 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         [Fault(44 * S, "replace_models", (6,), 6 * S, 1), Fault(46 * S, "replaced_keys", (5,), 4 * S, 50)],
         BAD,
     ),
+    (
+        # The word of a thief of the floor keys that comes before the root which replaced them takes a release away for
+        # as long as that root is on its way, and no longer. Its noise makes somebody hear it first in every other run.
+        "law-left-for-good",
+        "releases.taken_back",
+        [Fault(42 * S, "replace_models", (5,), 7 * S, 1), Fault(45 * S, "replaced_keys", (6,), 5 * S, 200)],
+        GOOD,
+    ),
     ("law-promoted-is-open", "releases.taken_back", [Fault(20 * S, "vote_down", (6,), 12 * S, 2)], GOOD),
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]
@@ -173,6 +181,7 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
 DRAWN = {
     ("law-not-judged-anew", "trust.invented"),
     ("law-left-for-good", "releases.split"),
+    ("law-left-for-good", "releases.taken_back"),
     ("swim-one-accuser", "membership.false_failed"),
     ("swim-said-once", "state.event_lost"),
 }

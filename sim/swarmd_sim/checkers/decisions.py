@@ -15,7 +15,8 @@ releases.invented     the same of a floor, a revocation or a release that the pu
 releases.forgotten    within one life, a node no longer believes a floor or a revocation; a floor that a thief's one
                       displaced in this life is gone with that one, as the node hears of the root that replaced the
                       stolen keys, until it is published again (docs/decisions/0023)
-releases.taken_back   what every node ran, promoted and not revoked, is run no more
+releases.taken_back   what every node ran, promoted and not revoked, is run no more; where a thief's word made a node
+                      leave it, once the node has known for 5 s that this counts no more (`fooled.py`)
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from swarmd_protocols.effects import MemberState
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.trust import Trust
 from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.checkers.fooled import Fooled
 from swarmd_sim.checkers.told import Told, words_of
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.officers import Officers
@@ -70,6 +72,7 @@ class DecisionsChecker(CheckerBase):
         self._ran_by_all_ns: dict[bytes, int] = {}
         self._known_ns: dict[bytes, int] = {}
         self._words = Told(officers) if officers is not None else None
+        self._fooled = Fooled(officers, run.releases.foreign_words) if officers and run.releases else None
 
     def on_step(self, now_ns: int) -> None:
         """Safety once a second."""
@@ -189,6 +192,8 @@ class DecisionsChecker(CheckerBase):
         floor = view.floor.version if view is not None and view.floor is not None else 0
         revoked = frozenset(view.revoked) if view is not None else frozenset()
         known = len(_trust_of(host).roots)
+        if self._fooled is not None:
+            self._fooled.on_step(host.index, known, self.run.engine.now_ns)
         if floor > desk.floor and not officers.is_fooled("floor", known):
             invented.append(f"floor {floor}")
         if not revoked <= set(desk.revoked_ns) and not officers.is_fooled("revoke", known):
@@ -232,7 +237,8 @@ class DecisionsChecker(CheckerBase):
             for host in live:
                 runs = world.publisher.signed.get(running[host.index])
                 other = runs.version if runs is not None else FACTORY
-                if other < published.version and self.run.injector.healthy(host.index, CALM_NS):
+                excused = self._fooled is not None and self._fooled.is_excused(host.index, now_ns)
+                if other < published.version and not excused and self.run.injector.healthy(host.index, CALM_NS):
                     self._violate(
                         "releases.taken_back",
                         host,
@@ -256,7 +262,9 @@ def is_displaced(world: ReleaseWorld, life: tuple[int, int], heard: range) -> bo
     """
     falls_at = world.officers.falls_at
     return any(
-        falls_at("floor", roots) in heard for host, boots, roots in world.foreign_floors if (host, boots) == life
+        falls_at("floor", word.roots) in heard
+        for word in world.foreign_words
+        if word.role == "floor" and (word.host, word.life) == life
     )
 
 

@@ -135,8 +135,8 @@ class Publisher:
     """When each was taken back."""
     floor: int = 0
     floor_ns: int = -1
-    floors: set[bytes] = field(default_factory=set)
-    """Digests of the floors that it signed."""
+    removals: set[bytes] = field(default_factory=set)
+    """Digests of the floors and revocations that it signed."""
 
     def __post_init__(self) -> None:
         """The model in the image."""
@@ -196,13 +196,15 @@ class Publisher:
         """Take a release back."""
         self.revoked_ns.setdefault(published.digest, now_ns)
         payload = Revoke(MODEL, self.officers.epoch, published.digest, "failed in the field").payload()
-        return self.sign("model-revoke", payload, "revoke")
+        signed = self.sign("model-revoke", payload, "revoke")
+        self.removals.add(signed.digest)
+        return signed
 
     def raise_floor(self, version: int, now_ns: int) -> Envelope:
         """Nothing below this version, ever again."""
         self.floor, self.floor_ns = version, now_ns
         signed = self.sign("floor", Floor(MODEL, self.officers.epoch, version, version).payload(), "floor")
-        self.floors.add(signed.digest)
+        self.removals.add(signed.digest)
         return signed
 
     def newest_good(self) -> Published | None:

@@ -39,6 +39,8 @@ _EYE_START_NS = 1_000_000_000
 _FRAMES_S = 10
 _AGAIN_NS = 10 * NS_PER_S
 _RECORDS = (b"slots/0", b"slots/1")
+_REMOVERS = {"floor": "floor", "model-revoke": "revoke"}
+"""Who may say what takes a release away."""
 _CHARACTER = {
     Flaw.NONE: "good",
     Flaw.GOLDEN: "bad: its golden vectors differ",
@@ -115,6 +117,17 @@ class Judged:
     hostile: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignWord:
+    """A node took what takes a release away, and the publisher did not sign it: a thief of the role's keys did."""
+
+    role: str
+    host: int
+    life: int
+    roots: int
+    """How many it had heard of."""
+
+
 @dataclass(slots=True)
 class ReleaseWorld:
     """Everything about models in one run.
@@ -138,8 +151,8 @@ class ReleaseWorld:
     """Told at once that a model takes over."""
     story: list[tuple[int, str]] = field(default_factory=list)
     """(time, what the operator did), for timeline and report."""
-    foreign_floors: set[tuple[int, int, int]] = field(default_factory=set)
-    """(host, life, roots that it had heard of) of nodes that took a floor which the publisher did not sign."""
+    foreign_words: set[ForeignWord] = field(default_factory=set)
+    """Floors and revocations that nodes took and the publisher did not sign."""
     _hosts: list[Host] = field(default_factory=list)
     _say: Callable[[int, str], None] = lambda _host, _text: None
 
@@ -203,17 +216,17 @@ class ReleaseWorld:
         if isinstance(detail, requests.RolloutChanged):
             text = f"v{detail.version} is {detail.what}" + (f" {detail.stage}" if detail.what == "stage" else "")
             self._say(host.index, text)
-        elif isinstance(detail, requests.Heard) and detail.kind == "floor" and detail.accepted:
-            self._took_floor(host, detail.digest)
+        elif isinstance(detail, requests.Heard) and detail.kind in _REMOVERS and detail.accepted:
+            self._took_removal(host, _REMOVERS[detail.kind], detail.digest)
 
-    def _took_floor(self, host: Host, digest: bytes) -> None:
-        if digest in self.publisher.floors:
+    def _took_removal(self, host: Host, role: str, digest: bytes) -> None:
+        if digest in self.publisher.removals:
             return
         roots = len(host.node._core.trust.roots)
-        if self.officers.falls_at("floor", roots) is None:
+        if self.officers.falls_at(role, roots) is None:
             # The root that replaced the keys came right behind what they had signed, in one frame.
-            roots = max(self.officers.replaced_at.get("floor", ()), default=roots + 1) - 1
-        self.foreign_floors.add((host.index, host.boots, roots))
+            roots = max(self.officers.replaced_at.get(role, ()), default=roots + 1) - 1
+        self.foreign_words.add(ForeignWord(role, host.index, host.boots, roots))
 
     def on_order(self, host: Host, order: object) -> None:
         """The protocol asks something of the daemon; carried out on the next turn, as an event loop does."""
