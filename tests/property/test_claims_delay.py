@@ -30,6 +30,7 @@ class Line:
     hops_ms: list[int]
     cells: list[tuple[str, int, int]]
     now_ns: int = 0
+    count: int = 0
     queue: list[tuple[int, int, int, tuple[int, tuple[Lease, ...]] | None]] = field(default_factory=list)
     """When, order, whose; and whose record comes, where one does."""
     begun: dict[str, int] = field(default_factory=dict)
@@ -55,7 +56,8 @@ class Line:
                     claims.delays.heard(node(other), delay_ns)
 
     def put(self, at_ns: int, whose: int, said: tuple[int, tuple[Lease, ...]] | None = None) -> None:
-        heappush(self.queue, (at_ns, len(self.queue) + self.now_ns, whose, said))
+        self.count += 1
+        heappush(self.queue, (at_ns, self.count, whose, said))
 
     def run(self, wants: list[tuple[int, int, int]]) -> None:
         """Each wants a cell: when, from where east, with what battery."""

@@ -1,7 +1,9 @@
 """The pieces of a survey area, and which lie next to each other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
+from typing import NamedTuple
 
 _NEIGHBOURS_MAX = 8
 """Nearest cells that a claim looks at: those around a cell of a grid."""
@@ -18,14 +20,19 @@ class Cell:
     owner_draw: int
 
 
-def neighbours(cells: list[Cell]) -> tuple[dict[bytes, list[bytes]], int]:
-    """Cell to the cells next to it: within one and a half times the pitch that the area and their number suggest.
+class Ground(NamedTuple):
+    """How the cells of an area lie."""
 
-    Returns:
-        The cells, and that distance in centimetres.
-    """
+    beside: Mapping[bytes, list[bytes]]
+    """Cell to the cells next to it."""
+    reach_cm: int
+    """How far from it these are at most."""
+
+
+def neighbours(cells: list[Cell]) -> Ground:
+    """Cell to the cells next to it: within one and a half times the pitch that the area and their number suggest."""
     if not cells:
-        return {}, 0
+        return Ground({}, 0)
     easts, norths = [cell.east_cm for cell in cells], [cell.north_cm for cell in cells]
     width, height = max(easts) - min(easts), max(norths) - min(norths)
     # n cells of a pitch p cover (width + p) (height + p): p solves (n - 1) p^2 = (width + height) p + width height.
@@ -46,4 +53,4 @@ def neighbours(cells: list[Cell]) -> tuple[dict[bytes, list[bytes]], int]:
             if other is not cell and abs(other.east_cm - cell.east_cm) + abs(other.north_cm - cell.north_cm) <= reach
         ]
         out[cell.key] = near[:_NEIGHBOURS_MAX]
-    return out, reach
+    return Ground(out, reach)

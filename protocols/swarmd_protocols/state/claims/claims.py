@@ -32,7 +32,7 @@ from hashlib import blake2b
 
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.claims.cells import Cell, neighbours
+from swarmd_protocols.state.claims.cells import Cell, Ground, neighbours
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.claims.delays import Delays
@@ -97,8 +97,7 @@ class Claims:
         self._node = node
         self._config = config
         self.cells: dict[bytes, Cell] = {}
-        self._beside: dict[bytes, list[bytes]] = {}
-        self._reach_cm = 0
+        self._ground = Ground({}, 0)
         self.done: dict[bytes, dict[NodeId, int]] = {}
         """Cell to the nodes that did it and the quality, thousandths."""
         self._heard: dict[bytes, dict[NodeId, Heard]] = {}
@@ -145,7 +144,7 @@ class Claims:
             raise StateError(f"{len(table)} cells are more than claims.cells_max ({self._config.cells_max})")
         self.cells = table
         self._draws.clear()
-        self._beside, self._reach_cm = neighbours(list(table.values()))
+        self._ground = neighbours(list(table.values()))
         for key in [key for key in self.held if key not in table]:
             self._release(key)
             self.dirty = True
@@ -228,7 +227,7 @@ class Claims:
     @property
     def pitch_cm(self) -> int:
         """From one cell to the next, about; 0 without any."""
-        return self._reach_cm * 2 // 3
+        return self._ground.reach_cm * 2 // 3
 
     def live(self, now_ns: int) -> list[tuple[bool, bytes]]:
         """(whether nobody is at work there yet, cell) of each cell with a live claim, those at work first."""
@@ -372,7 +371,7 @@ class Claims:
     def _patience_ns(self, cell: Cell) -> int:
         """How long this node lets others speak first: half a settle for a cell that is far, and its turn by a draw."""
         most_ns = self._config.settle_ns // 2
-        far_cm = _FAR * max(1, self._reach_cm)
+        far_cm = _FAR * max(1, self._ground.reach_cm)
         way_ns = most_ns * min(self._way_cm(cell), far_cm) // far_cm
         if self.held:
             return way_ns
@@ -393,7 +392,7 @@ class Claims:
         for stop in (*(self.cells[key] for key in self.held), cell):
             way_cm += abs(stop.east_cm - east) + abs(stop.north_cm - north)
             east, north = stop.east_cm, stop.north_cm
-        return way_cm + len(self.held) * self._reach_cm
+        return way_cm + len(self.held) * self._ground.reach_cm
 
     def _bid(self, cell: Cell) -> int:
         """Lower wins: the way there, plus what a low battery makes it worth, then a draw."""
@@ -437,13 +436,13 @@ class Claims:
     def _is_far(self, bid: int, cell: Cell) -> bool:
         """Whether another's bid for a cell says so long a way that this node had better go."""
         own = self._bid(cell)
-        shorter_cm = max(_SHORTER_LEAST_CM, _SHORTER * self._reach_cm)
+        shorter_cm = max(_SHORTER_LEAST_CM, _SHORTER * self._ground.reach_cm)
         return 2 * own < bid or own + (shorter_cm << 16) < bid
 
     def _free_beside(self, key: bytes) -> int:
         return sum(
             not self.done.get(other) and other not in self.held and not self._heard.get(other)
-            for other in self._beside[key]
+            for other in self._ground.beside[key]
         )
 
     def record(self) -> tuple[Lease, ...]:
