@@ -15,15 +15,15 @@ setup: .venv/.done  ## create .venv with everything installed (editable)
 .venv/.done: requirements/all.lock pyproject.toml
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "swarmd needs Python 3.11 or newer; this is " + sys.version)'
 	test -x $(PY) || python3 -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/all.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, DuckDB, Zenoh, bindings, ROS 2, AsyncAPI's and Home Assistant's schemas, TrackEval
 .venv-extras/.done: .venv/.done .venv-judges/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/ros2.lock requirements/ros2.sh requirements/asyncapi/package-lock.json
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/extras.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/extras.lock
 	test -x .venv-extras/tritonclient/bin/python || $(PY) -m venv .venv-extras/tritonclient
-	.venv-extras/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tritonclient.lock
+	.venv-extras/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/tritonclient.lock
 	mkdir -p .venv-extras/npm && cp requirements/asyncapi/*.json .venv-extras/npm
 	PATH="$$PWD/.venv/bin:$$PATH" npm ci --silent --ignore-scripts --prefix .venv-extras/npm
 	ln -sfn npm/node_modules/@asyncapi/specs .venv-extras/asyncapi
@@ -52,7 +52,7 @@ links: setup .venv/.docs  ## every address on another host that a page links to 
 	$(PY) -m sphinx -t links -q -b linkcheck -d out/links-trees docs out/links
 
 .venv/.docs: .venv/.done requirements/docs.lock
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.lock
 	touch $@
 
 chromium-is-here:
@@ -77,7 +77,7 @@ coverage: setup .venv/.coverage  ## lines and branches that the rules and laws r
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow" --cov --cov-report=term:skip-covered --cov-report=json:out/coverage.json tests/unit tests/property $(ARGS)
 
 .venv/.coverage: .venv/.done requirements/coverage.lock
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/coverage.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/coverage.lock
 	touch $@
 
 test-train: .venv-train/.done  ## the tests of training, in its environment (PyTorch)
@@ -216,26 +216,26 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 
 .venv-bench/.done: requirements/all.lock requirements/bench.lock pyproject.toml
 	test -x .venv-bench/bin/python || python3 -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/all.lock
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/bench.lock
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 .venv-judges/.done: requirements/judges.lock
 	test -x .venv-judges/bin/python || python3 -m venv .venv-judges
-	.venv-judges/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/judges.lock
+	.venv-judges/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/judges.lock
 	touch $@
 
 .venv-fuzz/.done: requirements/all.lock requirements/fuzz.lock pyproject.toml
 	test -x .venv-fuzz/bin/python || python3 -m venv .venv-fuzz
-	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
-	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.lock
+	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/all.lock
+	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/fuzz.lock
 	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 .venv-package/.done: requirements/package.lock
 	test -x .venv-package/bin/python || python3 -m venv .venv-package
-	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/package.lock
+	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/package.lock
 	touch $@
 
 # A CPU build of torch among pip's --find-links is taken first: by itself pip prefers the index's, with 4 GB of CUDA.
