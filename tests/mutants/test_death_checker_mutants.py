@@ -2,13 +2,16 @@
 
 import pytest
 
+from swarmd_sim.checkers import deaths
 from swarmd_sim.checkers.deaths import Deaths
 from swarmd_sim.checkers.paths import Paths
+from swarmd_sim.run.host import Host
 from tests.support import death_laws as laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 
 ON_STEP = Deaths.on_step
 COULD_KNOW = Deaths.could_know
+CAN_HEAR = Deaths._can_hear
 
 
 def asks_only_who_heard_it(patch: pytest.MonkeyPatch) -> None:
@@ -52,6 +55,46 @@ def asks_who_is_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Paths, "joined_with", lambda self, hosts: [*joined_with(self, hosts), *hosts])
 
 
+def asks_who_hears_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deaths, "_note_alone", lambda self: None)
+
+
+def takes_the_frozen_for_heard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(deaths, "SILENT_NS", 2**62)
+
+
+def excuses_who_misses_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(deaths, "MISSED_MIN", 1)
+
+
+def counts_itself_among_the_missed(patch: pytest.MonkeyPatch) -> None:
+    missed = Deaths._missed
+    patch.setattr(Deaths, "_missed", lambda self, host: missed(self, host) + 1)
+
+
+def sees_nobody_missed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deaths, "_missed", lambda self, host: 0)
+
+
+def excuses_for_ever_who_heard_nobody(patch: pytest.MonkeyPatch) -> None:
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+        known = COULD_KNOW(self, victim, crashed_ns, asked_ns, span)
+        return [host for host in known if self._alone_ns.get(host, 0) < crashed_ns]
+
+    patch.setattr(Deaths, "could_know", could_know)
+
+
+def calls_alone_whom_nobody_hears(patch: pytest.MonkeyPatch) -> None:
+    def can_hear(self: Deaths, host: Host, other: Host) -> bool:
+        return CAN_HEAR(self, host, other) and self._run.linked(host.index, other.index)
+
+    patch.setattr(Deaths, "_can_hear", can_hear)
+
+
+def asks_nobody_in_a_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deaths, "_can_hear", lambda self, host, other: False)
+
+
 PAIRS: list[tuple[Law, Mutant]] = [
     (laws.a_death_is_owed_by_path, asks_only_who_heard_it),
     (laws.neighbours_that_know_excuse_nobody_else, asks_only_who_heard_it),
@@ -59,6 +102,15 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (laws.a_path_counts_from_its_start, counts_from_the_death),
     (laws.a_path_that_breaks_counts_anew, forgets_that_a_path_broke),
     (laws.who_could_hear_it_and_is_alone_owes_nothing, asks_who_is_alone),
+    (laws.in_one_room_all_owe_a_death, asks_nobody_in_a_room),
+    (laws.who_hears_nobody_owes_nothing, asks_who_hears_nobody),
+    (laws.who_hears_nobody_owes_nothing, takes_the_frozen_for_heard),
+    (laws.who_hears_nobody_owes_nothing, sees_nobody_missed),
+    (laws.who_misses_one_owes_its_death, counts_itself_among_the_missed),
+    (laws.who_misses_one_owes_its_death, excuses_who_misses_one),
+    (laws.who_hears_somebody_again_owes_from_then, asks_who_hears_nobody),
+    (laws.who_hears_somebody_again_owes_from_then, excuses_for_ever_who_heard_nobody),
+    (laws.who_hears_one_that_hears_nobody_owes_a_death, calls_alone_whom_nobody_hears),
 ]
 
 

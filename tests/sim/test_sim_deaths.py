@@ -1,4 +1,4 @@
-"""The checker of deaths over hops; `tests/mutants/test_death_checker_mutants.py` shows that each law can fail."""
+"""The checker of deaths; `tests/mutants/test_death_checker_mutants.py` shows that each law can fail."""
 
 import pytest
 
@@ -12,6 +12,11 @@ LAWS = (
     laws.a_path_that_breaks_counts_anew,
     laws.who_could_hear_it_and_is_alone_owes_nothing,
     laws.neighbours_that_know_excuse_nobody_else,
+    laws.in_one_room_all_owe_a_death,
+    laws.who_hears_nobody_owes_nothing,
+    laws.who_misses_one_owes_its_death,
+    laws.who_hears_somebody_again_owes_from_then,
+    laws.who_hears_one_that_hears_nobody_owes_a_death,
 )
 
 

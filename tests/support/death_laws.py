@@ -1,5 +1,9 @@
-"""Laws of the checker of deaths where radios reach few: who is late is judged by path, from when that stands."""
+"""Laws of the checker of deaths: who is late, and since when it could know.
 
+Where radios reach few that is judged by path, from when that stands; where they reach everybody, by who hears anybody.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,17 +29,19 @@ class Line:
     Args:
         away: Those that begin 10 km away, on a line of their own.
         count: Of how many.
+        range_m: How far each hears; 0 is everywhere.
+        script: What befalls them.
     """
 
-    def __init__(self, away: range, count: int = 6) -> None:
+    def __init__(self, away: range, count: int = 6, range_m: float = 150.0, script: Sequence[Fault] = ()) -> None:
         table = {
-            "swarm": {"nodes": count, "seconds": 90},
+            "swarm": {"nodes": count, "seconds": 90, "seeds": 2},
             "site": {"kind": "none"},
             "drones": {"work": "none"},
-            "radio": {"range_m": 150.0},
+            "radio": {"range_m": range_m},
             "checks": {"detect_s": float(LIMIT_S)},
         }
-        self.run = Simulation(scenario_from_table(table, name="line"), 1, Options(script=[]))
+        self.run = Simulation(scenario_from_table(table, name="line"), 1, Options(script=list(script)))
         for index in range(count):
             self.run.radio.place(index, (index * STEP_CM + FAR_CM * (index in away), 0))
         self.checker = MembershipChecker(self.run.context)
@@ -105,6 +111,52 @@ def who_could_hear_it_and_is_alone_owes_nothing() -> None:
     line = Line(away=range(4, 6))
     line.kill(5)
     assert line.late(5, DIED_S + LIMIT_S + 1.5) == []
+
+
+def in_one_room(*others: Fault) -> Line:
+    """Three that all hear each other, of whom the last dies; and what befalls the second as well."""
+    room = Line(away=range(0), count=3, range_m=0.0, script=others)
+    room.kill(2)
+    return room
+
+
+def gives_nobody_up(room: Line) -> None:
+    """A daemon that never learns of a death misses all others."""
+    room.checker._deaths._missed = lambda host: len(room.run.hosts) - 1  # type: ignore[method-assign]
+
+
+def in_one_room_all_owe_a_death() -> None:
+    room = in_one_room()
+    gives_nobody_up(room)
+    assert room.late(2, DIED_S + LIMIT_S - 1) == []
+    assert room.late(2, DIED_S + LIMIT_S + 1.5) == [0, 1]
+
+
+def who_hears_nobody_owes_nothing() -> None:
+    """What is left of a swarm cannot tell that all others died from that its own radio did."""
+    for kind in ("power_loss", "mute", "freeze"):
+        room = in_one_room(Fault(DIED_S * S, kind, (1,), 40 * S, 0))
+        assert room.late(2, DIED_S + LIMIT_S + 1.5) == [], kind
+        assert room.late(2, DIED_S + 2 * LIMIT_S + 1.5) == [], kind
+
+
+def who_misses_one_owes_its_death() -> None:
+    pair = Line(away=range(0), count=2, range_m=0.0)
+    pair.kill(1)
+    assert pair.late(1, DIED_S + LIMIT_S + 0.5) == [0], "it was to look at once"
+
+
+def who_hears_somebody_again_owes_from_then() -> None:
+    silent_s = 11
+    room = in_one_room(Fault(DIED_S * S, "power_loss", (1,), silent_s * S, 0))
+    assert room.late(2, DIED_S + silent_s + LIMIT_S - 1) == []
+    assert room.late(2, DIED_S + silent_s + LIMIT_S + 1.5) == [0]
+
+
+def who_hears_one_that_hears_nobody_owes_a_death() -> None:
+    room = in_one_room(Fault(DIED_S * S, "deaf", (1,), 40 * S, 0))
+    gives_nobody_up(room)
+    assert room.late(2, DIED_S + LIMIT_S + 1.5) == [0]
 
 
 def neighbours_that_know_excuse_nobody_else() -> None:

@@ -79,14 +79,13 @@ class RunContext:
 
     def linked(self, a: int, b: int) -> bool:
         """Whether frames have a fair chance in both directions now."""
-        now_ns = self.engine.now_ns
-        faults = self.network.faults
-        for source, destination in ((a, b), (b, a)):
-            if faults.added_loss_ppm(source, destination) >= MILLION // 2:
-                return False
-            if not self.radio.hears(source, destination, now_ns):
-                return False
-        return True
+        return self.carried(a, b) and self.carried(b, a)
+
+    def carried(self, source: int, destination: int) -> bool:
+        """Whether frames from one host to another have a fair chance now."""
+        if self.network.faults.added_loss_ppm(source, destination) >= MILLION // 2:
+            return False
+        return self.radio.hears(source, destination, self.engine.now_ns)
 
     def component(self) -> list[Host]:
         """The largest set of live hosts that reach each other over fair links."""
