@@ -26,6 +26,7 @@ from swarmd_protocols.offload.decisions import (
 )
 from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.placement import AWAITED_NS, FRESH_NS, Need, Offer, Offered
+from swarmd_protocols.offload.reputation import Reputation
 from tests.support.mutants import assert_found
 
 MS = 1_000_000
@@ -198,6 +199,37 @@ def test_who_moves_is_known_to_be_where_it_is() -> None:
     assert [one.number for one in world.attempts] == [2]
 
 
+def test_an_offer_is_looked_at_for_those_whom_it_can_help() -> None:
+    """Any member may make ten a second, and 64 requests may wait: all of them again for each cost 8 ms."""
+    judged: list[NodeId] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reputation, "is_ejected", lambda self, node, now_ns: bool(judged.append(node)))
+        world = World()
+        world.hear(A)
+        world.wait(FRESH_NS + 1_000 * MS)
+        for number in range(1, 65):
+            world.ask(number)
+        assert world.dispatcher.open_requests == 64
+        judged.clear()
+        world.hear(B, OTHER)
+        assert judged == [], "it has nothing that anybody waits for"
+        world.handle(OfferHeard(Offer(B, (Offered(DIGEST, 10**15, 0),), 1_000, world.now_ns)))
+        assert sorted(judged) == [A, B], "who is believed is found out once, not for each request"
+        assert world.attempts == []
+        world.hear(A)
+        assert len(world.attempts) == 64
+
+
+def test_who_falls_out_of_the_table_of_offers_is_waited_for_no_more() -> None:
+    world = World(lenders_max=1)
+    world.hear(A)
+    world.wait(FRESH_NS + 1_000 * MS)
+    world.ask()
+    assert not world.is_over
+    world.hear(B, OTHER)
+    assert world.is_over
+
+
 # --- Faults on purpose ----------------------------------------------------------------------------------------------
 
 
@@ -206,7 +238,7 @@ def _nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_waits_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_look_again", lambda self, now_ns: [])
+    patch.setattr(Dispatcher, "_look_again", lambda self, *about: [])
 
 
 def _all_are_waited_for_until_the_deadline(patch: pytest.MonkeyPatch) -> None:
@@ -215,6 +247,10 @@ def _all_are_waited_for_until_the_deadline(patch: pytest.MonkeyPatch) -> None:
 
 def _nothing_is_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dispatcher, "awaited_until_ns", lambda need, *about: need.deadline_ns)
+
+
+def _all_are_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Offer, "of", lambda self, need: self.bundles[0])
 
 
 def _it_is_where_it_was(patch: pytest.MonkeyPatch) -> None:
@@ -235,6 +271,8 @@ def _it_is_where_it_was(patch: pytest.MonkeyPatch) -> None:
         (_nothing_is_too_late, test_what_would_come_too_late_does_not_wait),
         (_who_waits_is_forgotten, test_a_lender_that_is_silent_and_doubted_is_asked_once_more_when_it_is_heard),
         (_it_is_where_it_was, test_a_lender_that_is_silent_and_doubted_is_asked_once_more_when_it_is_heard),
+        (_all_are_looked_at, test_an_offer_is_looked_at_for_those_whom_it_can_help),
+        (_who_waits_is_forgotten, test_who_falls_out_of_the_table_of_offers_is_waited_for_no_more),
         (_it_is_where_it_was, test_who_moves_is_known_to_be_where_it_is),
     ],
 )

@@ -266,23 +266,22 @@ class Borrower:
             return self._refuse(sender, str(error))
         if ticket.lender != sender or ticket.borrower != self._node or ticket.digest not in digests:
             return self._refuse(sender, "a ticket for another borrower or bundle")
-        if not HeldTicket.new(ticket).is_good(0, self._physical_ms(now_ns)):
-            # Empty or over before it is used: asked for anew at once, the next one would be no better.
+        rest, now_ms = HeldTicket.new(ticket, self._tickets.get((sender, ticket.digest))), self._physical_ms(now_ns)
+        if not rest.is_good(0, now_ms):
+            # Empty or over before it is used, or used up: asked for anew at once, the next one would be no better.
             return self.on_deny(sender, Deny(ticket.digest, messages.REASONS.index("expired")), now_ns)
         asking = self._asking.pop((sender, ticket.digest))
         self._dispatcher.times_of(sender).met(now_ns - asking.at_ns)
-        before = self._tickets.pop((sender, ticket.digest), None)
-        self._tickets[sender, ticket.digest] = HeldTicket.new(ticket, before)
+        self._tickets.pop((sender, ticket.digest), None)
+        self._tickets[sender, ticket.digest] = replace(rest)
         while len(self._tickets) > _TICKETS_MAX:
             del self._tickets[next(iter(self._tickets))]
         effects: list[SubEffect] = []
         for number, attempt in asking.waiting:
             one = self._open.get(number)
-            if one is None or one.lenders.get(attempt) != sender:
-                continue
-            if HeldTicket.new(ticket).is_good(size_of(one.ask), self._physical_ms(now_ns)):
+            if one is not None and one.lenders.get(attempt) == sender and rest.is_good(size_of(one.ask), now_ms):
                 effects += self._request(one, attempt, sender, now_ns, is_new=True)
-                effects += self._decide(decisions.Left(number, attempt), now_ns)
+                effects += self._decide(decisions.Left(number, attempt), now_ns) if attempt in one.sent_ns else []
             else:
                 effects += self._fail(number, attempt, sender, now_ns)
         return effects

@@ -103,6 +103,16 @@ class _Open:
     """Until when each offer is looked at, since somebody should be asked, and just now nobody can be; 0: it is not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Shunned:
+    """Who is not asked now."""
+
+    bad: list[NodeId]
+    """Whose answers were wrong too often."""
+    doubted: list[NodeId]
+    """Whose connection broke just now; they are asked where there is no other."""
+
+
 class Dispatcher:
     """A borrower's requests."""
 
@@ -189,7 +199,8 @@ class Dispatcher:
         return effects + self._go_on(one, now_ns)
 
     def _on_offer(self, offer: Offer, now_ns: int) -> list[Effect]:
-        self._offers.pop(offer.node, None)
+        before = self._offers.pop(offer.node, None)
+        changed = [offer] if before is None else [offer, before]
         self._believe(offer.node)
         if not offer.is_reachable:
             failed = [
@@ -199,20 +210,25 @@ class Dispatcher:
                 if one.tried[attempt] == offer.node
                 for effect in self._on_failed(number, attempt, now_ns)
             ]
-            return failed + self._look_again(now_ns)
+            return failed + self._look_again(changed, now_ns)
         self._offers[offer.node] = offer
         while len(self._offers) > self._config.lenders_max:
-            del self._offers[next(iter(self._offers))]
-        return self._look_again(now_ns)
+            changed.append(self._offers.pop(next(iter(self._offers))))
+        return self._look_again(changed, now_ns)
 
-    def _look_again(self, now_ns: int) -> list[Effect]:
-        """Of requests for which nobody could be asked: a lender was heard, or is not waited for any more."""
+    def _look_again(self, changed: list[Offer], now_ns: int) -> list[Effect]:
+        """Of requests for which nobody could be asked: a lender was heard, or is not waited for any more.
+
+        Those that none of the changed offers is about, as it was or as it is, would be where they were.
+        """
         effects: list[Effect] = []
-        for one in [one for one in self._open.values() if one.waits_ns]:
+        waiting = [one for one in self._open.values() if one.waits_ns and any(offer.of(one.need) for offer in changed)]
+        shunned = self._shunned(now_ns) if waiting else None  # Once: it costs more than all else here.
+        for one in waiting:
             if not one.live:
-                effects += self._go_on(one, now_ns)
+                effects += self._go_on(one, now_ns, shunned)
                 continue
-            found = self._choose(one, now_ns, again=one.tried[min(one.live)])
+            found = self._choose(one, now_ns, one.tried[min(one.live)], shunned)
             if found is not None:
                 effects += self._ask(one, found[0], now_ns)
         return effects
@@ -309,18 +325,19 @@ class Dispatcher:
                 return self._ask(one, found[0], now_ns)
         return []
 
-    def _go_on(self, one: _Open, now_ns: int) -> list[Effect]:
+    def _go_on(self, one: _Open, now_ns: int, shunned: _Shunned | None = None) -> list[Effect]:
         """Ask whoever is quickest and has not been asked; where nobody is left, say at once that there is no answer.
 
         A lender that is reached, and has said nothing since its offer has lapsed, is not gone: it is waited for.
         """
-        need, found = one.need, self._choose(one, now_ns)
+        shunned = shunned or self._shunned(now_ns)
+        need, found = one.need, self._choose(one, now_ns, None, shunned)
         has_own = need.local_ns > 0 and None not in one.tried
         if found is not None and (not has_own or found[1] < need.local_ns + need.local_wait_ns):
             return self._ask(one, found[0], now_ns) + self._copy(one, now_ns)
         if has_own:
             return self._ask(one, None, now_ns)
-        barred = self._barred(one, now_ns)
+        barred = self._barred(one, shunned)
         until_ns = 0 if barred is None else awaited_until_ns(need, self._offers.values(), self.times, barred, now_ns)
         if until_ns > now_ns:
             self.counts["waited"] += not one.waits_ns
@@ -379,26 +396,33 @@ class Dispatcher:
         hedge_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[-1]))
         return [SetTimer(one.need.number, _HEDGE, hedge_ns)] if hedge_ns < one.need.deadline_ns else []
 
-    def _choose(self, one: _Open, now_ns: int, again: NodeId | None = None) -> tuple[Offer, float] | None:
+    def _choose(
+        self, one: _Open, now_ns: int, again: NodeId | None = None, shunned: _Shunned | None = None
+    ) -> tuple[Offer, float] | None:
         """Whoever is soonest of those that have not been asked, or of them and `again`."""
-        barred = self._barred(one, now_ns, again)
+        shunned = shunned or self._shunned(now_ns)
+        barred = self._barred(one, shunned, again)
         if barred is None:
             return None
-        doubted = [one for one, (at_ns, silent) in self._doubts.items() if silent and now_ns - at_ns < _DOUBT_NS]
-        found = feasible(one.need, self._offers.values(), self.times, [*barred, *doubted], now_ns)
-        if not found and doubted:
+        found = feasible(one.need, self._offers.values(), self.times, [*barred, *shunned.doubted], now_ns)
+        if not found and shunned.doubted:
             found = feasible(one.need, self._offers.values(), self.times, barred, now_ns)
         return choose(
             one.need, found, self.times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
         )
 
-    def _barred(self, one: _Open, now_ns: int, again: NodeId | None = None) -> list[NodeId] | None:
+    def _shunned(self, now_ns: int) -> _Shunned:
+        return _Shunned(
+            [node for node in self._offers if self.reputation.is_ejected(node, now_ns)],
+            [node for node, (at_ns, silent) in self._doubts.items() if silent and now_ns - at_ns < _DOUBT_NS],
+        )
+
+    def _barred(self, one: _Open, shunned: _Shunned, again: NodeId | None = None) -> list[NodeId] | None:
         """Who is not asked, since it has been, or is not believed; None: enough have been."""
         asked = [node for node in one.tried if node is not None]
         if len(asked) >= self._config.attempts_max:
             return None
-        bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
-        return [*(node for node in asked if node != again), *bad]
+        return [*(node for node in asked if node != again), *shunned.bad]
 
     def _believe(self, lender: NodeId) -> None:
         """It has been heard: whatever broke, it lives."""

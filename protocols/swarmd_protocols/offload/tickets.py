@@ -9,7 +9,8 @@ milliseconds since 2020, `room` the largest request in bytes. The signature is t
 ticket can be shown by nobody but its borrower (whom the channel names) to nobody but its lender, for no other bundle.
 
 The lender keeps what is left of each ticket; a borrower that shows one too often is refused, whatever it holds. Whoever
-asks again, and has not used a ticket by then, is given the same one with a new end: it may be that it never came.
+asks again, and has not used a ticket by then, is given the same one with a new end: it may be that it never came. That
+is done a few times: it may also be that the ticket came, and what was sent under it did not.
 """
 
 import struct
@@ -25,6 +26,8 @@ _TAG = b"swarmd/ticket/v1\0"
 _BODY = struct.Struct("<B16s16s32sQQIIQ")
 _AGAIN_MS = 500
 """A ticket is given again after so long: who waits for one asks each second, and each copy costs a signature."""
+_AGAIN_MAX = 4
+"""As often; then there is another one, and it takes the place of one that was given so often where there is no room."""
 TICKET_BYTES = _BODY.size + SIGNATURE_BYTES
 _BOOT_SHIFT = 28
 """Tickets of one boot: 2^28."""
@@ -90,6 +93,8 @@ class _Left:
     count: int
     size_bytes: int
     given_ms: int
+    again: int = 0
+    """How often it was given again."""
 
     @property
     def is_whole(self) -> bool:
@@ -120,13 +125,16 @@ class Grants:
         """
         self._expire(now_ms)
         until_ms = now_ms + self._config.life_ms + longer_ms
-        for left in self._left.values():
-            is_its = left.ticket.borrower == borrower and left.ticket.digest == digest
-            if is_its and left.is_whole and now_ms - left.given_ms >= _AGAIN_MS:
+        whole = self._whole(borrower, digest, now_ms)
+        for left in whole:
+            if left.again < _AGAIN_MAX:
                 left.ticket = replace(left.ticket, until_ms=max(until_ms, left.ticket.until_ms))
-                left.given_ms = now_ms
+                left.given_ms, left.again = now_ms, left.again + 1
                 return seal_ticket(left.ticket, self._seed, self._crypto)
         live = [left.ticket.borrower for left in self._left.values()]
+        if whole and live.count(borrower) >= self._config.tickets_max:
+            del self._left[whole[0].ticket.number]
+            live.remove(borrower)
         if live.count(borrower) >= self._config.tickets_max:
             return None
         if borrower not in live and len(set(live)) >= self._config.borrowers_max:
@@ -139,6 +147,14 @@ class Grants:
         )  # fmt: skip
         self._left[ticket.number] = _Left(ticket, config.count_max, config.bytes_max, now_ms)
         return seal_ticket(ticket, self._seed, self._crypto)
+
+    def _whole(self, borrower: NodeId, digest: bytes, now_ms: int) -> list[_Left]:
+        """What was given to it a while ago, and nothing of it has been used; the oldest first."""
+        return [
+            left for left in self._left.values()
+            if left.ticket.borrower == borrower and left.ticket.digest == digest
+            and left.is_whole and now_ms - left.given_ms >= _AGAIN_MS
+        ]  # fmt: skip
 
     def spend(self, number: int, borrower: NodeId, digest: bytes, size_bytes: int, now_ms: int) -> str:
         """One request under a ticket; why it is refused, or "" (and it is counted)."""
