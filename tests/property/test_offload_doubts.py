@@ -175,7 +175,7 @@ def _a_doubt_is_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 def _the_only_one_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
     choose = Dispatcher._choose
-    patch.setattr(Dispatcher, "_choose", lambda self, one, now_ns, again=None: choose(self, one, now_ns))
+    patch.setattr(Dispatcher, "_choose", lambda self, one, now_ns, again=None, shunned=None: choose(self, one, now_ns))
 
 
 def _never_believed_again(patch: pytest.MonkeyPatch) -> None:

@@ -202,8 +202,13 @@ def test_who_moves_is_known_to_be_where_it_is() -> None:
 def test_an_offer_is_looked_at_for_those_whom_it_can_help() -> None:
     """Any member may make ten a second, and 64 requests may wait: all of them again for each cost 8 ms."""
     judged: list[NodeId] = []
+
+    def is_ejected(self: Reputation, node: NodeId, now_ns: int) -> bool:
+        judged.append(node)
+        return False
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Reputation, "is_ejected", lambda self, node, now_ns: bool(judged.append(node)))
+        patch.setattr(Reputation, "is_ejected", is_ejected)
         world = World()
         world.hear(A)
         world.wait(FRESH_NS + 1_000 * MS)
