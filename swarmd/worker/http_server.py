@@ -7,8 +7,8 @@ of it is read), the bodies of all clients together, and the time in which a requ
 A body is received where it stays: the kernel writes it into the very bytes that a model's input is a view of.
 
 ```
-             ┌───────────── another request ─────────────┐
- HEAD ──▶ BODY ──▶ WORK (a task: handler, answer) ────────┘──▶ closed
+    ┌───────────────────── another request ──────────────────────┐
+ HEAD ──▶ BODY ──▶ WORK (a task: handler, stream) ──▶ OUT (all is written) ──▶ closed
    └─ refused ──▶ DEAF (the answer is out, what still comes is thrown away) ──▶ closed
 ```
 """
@@ -238,7 +238,7 @@ class InferenceServer:
 
 
 class _State(Enum):
-    HEAD, BODY, WORK, DEAF = range(4)
+    HEAD, BODY, WORK, OUT, DEAF = range(5)
 
 
 class _Client(asyncio.BufferedProtocol):
@@ -260,6 +260,8 @@ class _Client(asyncio.BufferedProtocol):
         """What answers."""
         self.until_s = 0.0
         """When we have waited for the client for too long, seconds of the loop."""
+        self._asks_no_more = False
+        """It has closed its side while its answer was on its way."""
 
     # --- What asyncio tells -------------------------------------------------------------------------------------
 
@@ -276,10 +278,11 @@ class _Client(asyncio.BufferedProtocol):
         self._leave()
 
     def eof_received(self) -> bool:
-        """A client that hangs up leaves nothing behind; one that has only been refused has read its answer."""
+        """A client that hangs up leaves nothing behind; one whose answer is written may still read all of it."""
         if self._state is _State.WORK:
             self._server.hang_up(self)
-        return False
+        self._asks_no_more = self._state is _State.OUT
+        return self._asks_no_more
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._left if self._state is _State.BODY else self._server.scratch
@@ -354,15 +357,13 @@ class _Client(asyncio.BufferedProtocol):
     async def _work(self, call: Call, head: Head) -> None:
         """Answer; in a task of its own, which ends with the connection."""
         try:
-            try:
-                answer = await self._server.handle(call)
-            except OipError as error:
-                answer = self._server.complain(error.status, str(error))
+            answer, is_kept = await self._ask(call, head)
             self._server.wait_for(self, CLIENT_S)
             if answer.stream is not None:
                 await self._flow(answer, answer.stream)
             else:
-                self._send(answer, is_kept=head.is_kept, is_head=head.method == "HEAD")
+                self._send(answer, is_kept=is_kept, is_head=head.method == "HEAD")
+            self._state = _State.OUT
             if self._drained is not None:
                 await self._drained
         except BaseException:  # Whatever it is, the client hears no more of this connection.
@@ -370,7 +371,18 @@ class _Client(asyncio.BufferedProtocol):
             self._server.hang_up(self)
             raise
         self.task = None
-        self._next(head.is_kept and answer.stream is None)
+        self._next(is_kept and answer.stream is None and not self._asks_no_more)
+
+    async def _ask(self, call: Call, head: Head) -> tuple[Answer, bool]:
+        """What the handler says, and whether another request may follow."""
+        try:
+            return await self._server.handle(call), head.is_kept
+        except OipError as error:
+            return self._server.complain(error.status, str(error)), head.is_kept
+        except Exception as error:  # A bug that a client has found: it is told that, and asyncio tells what.
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "a request's handler failed", "exception": error, "protocol": self})
+            return self._server.complain(500, "the worker failed at this request"), False
 
     def _next(self, is_kept: bool) -> None:
         """Another request may come, or be here."""
@@ -380,9 +392,11 @@ class _Client(asyncio.BufferedProtocol):
             return
         self._state = _State.HEAD
         self._server.wait_for(self, IDLE_S)
-        self._transport.resume_reading()
         if self._ahead:
             self._look()
+        # Neither a part of a head nor a body's beginning keeps so much here: what they still need is read.
+        if len(self._ahead) <= _AHEAD_BYTES:
+            self._transport.resume_reading()
 
     def _refuse(self, answer: Answer) -> None:
         """Answer what was not read: closing over it would take the answer along (RFC 9112, 9.6), so it is read away."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import partialmethod
@@ -25,9 +26,9 @@ _HALVES = (
 
 
 @contextlib.asynccontextmanager
-async def served() -> AsyncIterator[tuple[World, InferenceServer, str]]:
+async def served(handle: http_server.Handler | None = None) -> AsyncIterator[tuple[World, InferenceServer, str]]:
     world = World(max_requests=256)
-    server = InferenceServer(world.api.handle, world.api.complain, 1 << 20)
+    server = InferenceServer(handle or world.api.handle, world.api.complain, 1 << 20)
     address = await server.start("127.0.0.1:0")
     try:
         yield world, server, address
@@ -52,12 +53,17 @@ class Program:
         self.writer = writer
 
     @classmethod
-    async def asks(
-        cls, address: str, item: float, priority: int = 2, times: int = 1, *, trickles: bool = False
-    ) -> "Program":
+    async def connects(cls, address: str) -> "Program":
         host, _, port = address.rpartition(":")
         one = cls(*await asyncio.open_connection(host, int(port)))
         cls.open.append(one)
+        return one
+
+    @classmethod
+    async def asks(
+        cls, address: str, item: float, priority: int = 2, times: int = 1, *, trickles: bool = False
+    ) -> "Program":
+        one = await cls.connects(address)
         body = json.dumps(
             {
                 "inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [item]}],
@@ -106,15 +112,72 @@ async def test_a_client_may_send_its_next_request_before_it_has_the_answer() -> 
             assert await one.status() == 200
 
 
+async def _echo(call: http_server.Call) -> http_server.Answer:
+    return http_server.Answer(200, (f"{call.path} {len(call.body)}".encode(),))
+
+
 @law
 async def test_what_is_sent_far_ahead_waits_in_the_kernel_and_is_answered_in_order() -> None:
-    async with served() as (world, server, address):
-        times = 2 * http_server._AHEAD_BYTES // 200
-        for _ in range(times):
-            world.held.go.release()
-        one = await Program.asks(address, 1.0, times=times)
-        assert [await one.status() for _ in range(times)] == [200] * times
-        await world.until(lambda: not server.held_bytes, "its bodies to be forgotten")
+    """4 MiB from a client that reads its answers; among the requests, bodies that begin in what was read ahead."""
+    most = 0
+    updated = http_server._Client.buffer_updated
+
+    def watched(self: http_server._Client, nbytes: int) -> None:
+        nonlocal most
+        updated(self, nbytes)
+        most = max(most, len(self._ahead))
+
+    sizes = [3 * http_server._AHEAD_BYTES if n % 400 == 200 else 0 for n in range(4000)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server._Client, "buffer_updated", watched)
+        async with served(_echo) as (world, server, address), asyncio.timeout(PATIENCE_S):
+            one = await Program.connects(address)
+            for n, size in enumerate(sizes):
+                head = f"POST /{n} HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 500}\r\nContent-Length: {size}\r\n\r\n"
+                one.writer.write(head.encode() + bytes(size))
+            for n, size in enumerate(sizes):
+                assert (await one.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+                said = f"/{n} {size}".encode()
+                assert await one.reader.readexactly(len(said)) == said
+            await world.until(lambda: not server.held_bytes, "its bodies to be forgotten")
+    assert http_server._AHEAD_BYTES < most <= http_server._AHEAD_BYTES + http_server._READ_BYTES
+
+
+@law
+async def test_who_asks_no_more_while_its_answer_is_on_its_way_has_all_of_it() -> None:
+    size = 20 << 20
+
+    async def handle(call: http_server.Call) -> http_server.Answer:
+        return http_server.Answer(200, (bytes(size),))
+
+    for how in ("close", "keep-alive"):
+        async with served(handle) as (world, server, address), asyncio.timeout(PATIENCE_S):
+            one = await Program.connects(address)
+            one.writer.write(f"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: {how}\r\n\r\n".encode())
+            await one.reader.readuntil(b"\r\n\r\n")
+            one.writer.write_eof()
+            assert len(await one.reader.read()) == size
+            await world.until(lambda: not server.connections, "its place to be free")
+
+
+@law
+async def test_a_handler_that_fails_is_told_to_its_client_and_to_the_loop() -> None:
+    told: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
+
+    async def handle(call: http_server.Call) -> http_server.Answer:
+        raise KeyError("a secret")
+
+    async with served(handle) as (world, server, address), asyncio.timeout(PATIENCE_S):
+        one = await Program.connects(address)
+        one.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = await one.reader.read()
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"error": "the worker failed at this request"}
+        await world.until(lambda: not server.connections, "its place to be free")
+        assert not server.held_bytes
+    gc.collect()  # A task whose exception nobody takes is told when it goes.
+    assert [type(error) for error in told] == [KeyError]
 
 
 @law
@@ -194,8 +257,19 @@ def _nobody_is_swept_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(World, "until", partialmethod(World.until, tries=200))
 
 
+def _reading_always_goes_on(patch: pytest.MonkeyPatch) -> None:
+    go_on = http_server._Client._next
+
+    def next_(self: http_server._Client, is_kept: bool) -> None:
+        go_on(self, is_kept)
+        self._transport.resume_reading()
+
+    patch.setattr(http_server._Client, "_next", next_)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_hanging_up_is_not_seen, test_a_client_that_hangs_up_frees_its_request_at_once),
+    (_reading_always_goes_on, test_what_is_sent_far_ahead_waits_in_the_kernel_and_is_answered_in_order),
     (_nobody_is_swept_out, test_who_keeps_us_waiting_for_too_long_is_hung_up_on),
 ]
 
