@@ -86,3 +86,51 @@ def check_what_waits_for_a_certificate_is_not_asked_for_by_name() -> None:
 
 def test_what_waits_for_a_certificate_is_not_asked_for_by_name_until_it_is_let_go() -> None:
     check_what_waits_for_a_certificate_is_not_asked_for_by_name()
+
+
+def check_who_repeats_a_batch_prolongs_nothing() -> None:
+    """Member 1 repeats what a stranger said and never shows its certificate; member 2 has both and names the batch."""
+    mesh = Mesh(3)
+    stranger = Mesh(5).members[4]
+    mesh.members[2].trust.admit_certificate(stranger.identity.certificate)
+    batch = forged(stranger, (LIFE, 1), fact(100))
+    intake, first_ns = mesh.members[0].replica._intake, mesh.members[0].local_ns(mesh.now_ns)
+    with patch.object(Replica, "on_summary", lambda *_: []):
+        for at in range(18):
+            give(mesh, 0, 1, batch)
+            if any(isinstance(effect, Send) for effect in say(mesh, 0, 2, Recent(batch.digest[:ID_BYTES]))):
+                give(mesh, 0, 2, batch)
+            if at == 4:
+                assert intake.waiting_since(first_ns + 1) == 1, "it waits since its first coming"
+            mesh.run(0.9)
+        assert len(mesh.members[0].replica.views.objects()) == 1, "it waited in vain: who names it is asked"
+    assert not intake.waiting
+    assert not intake._let_go
+
+
+def test_who_repeats_a_batch_prolongs_nothing() -> None:
+    check_who_repeats_a_batch_prolongs_nothing()
+
+
+def test_who_repeats_a_batch_can_be_asked_next() -> None:
+    mesh = Mesh(3)
+    stranger = Mesh(5).members[4]
+    mesh.members[2].trust.admit_certificate(stranger.identity.certificate)
+    batch = forged(stranger, (LIFE, 1), fact(100))
+    with patch.object(Replica, "on_summary", lambda *_: []):
+        for _ in range(3):
+            give(mesh, 0, 1, batch)
+        give(mesh, 0, 2, batch)
+        mesh.run(0.7)
+    assert len(mesh.members[0].replica.views.objects()) == 1
+
+
+def test_what_waited_in_vain_is_remembered_within_a_bound() -> None:
+    mesh = Mesh(3)
+    intake, stranger, most = mesh.members[0].replica._intake, Mesh(5).members[4], CONFIG.waiting_max
+    intake._let_go = {number.to_bytes(32, "big"): None for number in range(most)}
+    with patch.object(Replica, "on_summary", lambda *_: []):
+        give(mesh, 0, 1, forged(stranger, (LIFE, 1), fact(100)))
+        mesh.run(11)
+    assert len(intake._let_go) == most
+    assert bytes(32) not in intake._let_go

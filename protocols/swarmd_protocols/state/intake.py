@@ -82,7 +82,9 @@ class Intake:
         self._queues: dict[NodeId, deque[bytes]] = {}
         self._queued_bytes: dict[NodeId, int] = {}
         self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}
-        """By digest: sender, batch, and when it came."""
+        """By digest: who sent it first, the batch, and when that was."""
+        self._let_go: dict[bytes, None] = {}
+        """What waited in vain, the latest `waiting_max`: it may wait again, but who names it is asked for it."""
         self._certificates = CertificateQuestions(config)
         self.counts = {"rejected": 0, "invalid": 0, "muted": 0, "unanswered": 0}
 
@@ -304,13 +306,18 @@ class Intake:
     # --- Batches of origins without a certificate -----------------------------------------------------------------
 
     def _wait(self, sender: NodeId, batch: Batch, now_ns: int) -> bool:
-        """Keep a batch until its author's certificate comes; returns whether to ask for that."""
+        """Keep a batch until its author's certificate comes; returns whether to ask for that.
+
+        Whoever repeats one can be asked too, but prolongs nothing.
+        """
+        if batch.digest in self._waiting:
+            return True
         if sum(other == sender for other, _, _ in self._waiting.values()) >= self._config.waiting_a_peer_max:
             return False
         if len(self._waiting) >= self._config.waiting_max:
             return False
         self._waiting[batch.digest] = (sender, batch, now_ns)
-        self._anti_entropy.await_key(batch.digest)
+        self._anti_entropy.await_key(batch.digest, batch.digest not in self._let_go)
         return True
 
     def _ask_certificates(
@@ -340,6 +347,7 @@ class Intake:
         ready = [digest for digest, (_, batch, _) in self._waiting.items() if self.key_of(batch.origin) is not None]
         for digest in ready:
             sender, batch, _ = self._waiting.pop(digest)
+            self._let_go.pop(digest, None)
             self._anti_entropy.await_key(digest, False)
             self.queue(sender, (batch.raw,))
 
@@ -350,6 +358,10 @@ class Intake:
             if came_ns < limit_ns or (here is not None and sender not in here):
                 del self._waiting[digest]
                 self._anti_entropy.await_key(digest, False)
+            if came_ns < limit_ns:
+                self._let_go[digest] = None
+        while len(self._let_go) > self._config.waiting_max:
+            del self._let_go[next(iter(self._let_go))]
         self._certificates.expire(limit_ns)
 
     # --- Who counts -----------------------------------------------------------------------------------------------
