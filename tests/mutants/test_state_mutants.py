@@ -347,6 +347,7 @@ def only_the_lonely_wait(self, roster, reachable, now_ns, swarm=0):
 
 
 RESTORE_RECORDS, PATIENCE_OF = Author.restore_records, claims_module.Claims._patience_ns
+WAIT = Intake._wait
 
 
 def a_new_life_says_no_status(self):
@@ -357,6 +358,21 @@ def a_new_life_says_no_status(self):
 def nobody_gives_up_its_turn(self, cell):
     self.turns.free = 1_000
     return PATIENCE_OF(self, cell)
+
+
+def a_size_is_waited_for(self, cell):
+    rank, free = self.turns.rank(self._records), self.turns.free
+    return PATIENCE_OF(self, cell) if rank < free else min(free, rank) * claims_module._SLOT_NS
+
+
+def who_repeats_it_prolongs_it(self, sender, batch, now_ns):
+    self._waiting.pop(batch.digest, None)
+    return WAIT(self, sender, batch, now_ns)
+
+
+def what_waited_in_vain_is_not_asked_for(self, sender, batch, now_ns):
+    self._let_go.clear()
+    return WAIT(self, sender, batch, now_ns)
 
 
 def only_neighbours_count(self, roster, reachable, now_ns, swarm=0):
@@ -573,6 +589,10 @@ MUTANTS = [
      certificates.check_who_keeps_a_certificate_back_delays_it_by_moments),
     ("what waits for a certificate is asked for again", AntiEntropy, "await_key", lambda *args: None,
      certificates.check_what_waits_for_a_certificate_is_not_asked_for_by_name),
+    ("who repeats a batch prolongs its wait", Intake, "_wait", who_repeats_it_prolongs_it,
+     certificates.check_who_repeats_a_batch_prolongs_nothing),
+    ("what waited in vain is not asked for", Intake, "_wait", what_waited_in_vain_is_not_asked_for,
+     certificates.check_who_repeats_a_batch_prolongs_nothing),
     ("a status goes with the counters that carried it", Author, "_carry_status", lambda self: None,
      vitals_tests.check_a_status_that_no_longer_fits_stays),
     ("a new life says no status", Author, "restore_records", a_new_life_says_no_status,
@@ -580,6 +600,8 @@ MUTANTS = [
     ("a replaced status still counts", Vitals, "drop_status", lambda *args: None, laws_of_the_store),
     ("who will find no cell free speaks with all", claims_module.Claims, "_patience_ns", nobody_gives_up_its_turn,
      turns.check_who_will_find_none_free_lets_all_others_speak),
+    ("a size that a neighbour makes up is waited for", claims_module.Claims, "_patience_ns", a_size_is_waited_for,
+     turns.check_a_size_that_a_neighbour_makes_up_costs_a_renewal),
     ("who is not known does not count", claims_module.Claims, "know_roster", only_neighbours_count,
      turns.check_who_knows_its_neighbours_alone_counts_all),
     ("who has met nobody speaks", Turns, "listens_until_ns", lambda self, since_ns, settle_ns: 0,

@@ -51,9 +51,9 @@ class Line:
             for other in range(len(self.nodes)):
                 delay_ns = lie_ns if other == liar else self.delay_ns(at, other)
                 if other != at and by_answers:
-                    claims.delays.answered(node(other), 2 * delay_ns)
+                    claims.delays.answered(node(other), 2 * delay_ns, 0)
                 elif other != at:
-                    claims.delays.heard(node(other), delay_ns)
+                    claims.delays.heard(node(other), delay_ns, 0)
 
     def put(self, at_ns: int, whose: int, said: tuple[int, tuple[Lease, ...]] | None = None) -> None:
         self.count += 1
@@ -129,14 +129,41 @@ def one_liar_adds_what_the_farthest_other_takes(honest_ms: list[int], lie_ms: in
     delays, most_ms = Delays(CONFIG), max(honest_ms)
     delays.know(len(honest_ms) + 1, ())
     for at, both_ms in enumerate(honest_ms):
-        delays.answered(node(at), both_ms * MS)
-    truth_ns = delays.settle_ns()
-    delays.answered(node(99), lie_ms * MS)
-    assert truth_ns <= delays.settle_ns() <= max(CONFIG.settle_ns, 2 * most_ms * MS)
-    assert delays.settle_ns() <= max(CONFIG.settle_ns, CONFIG.renew_ns), "however slow all are"
+        delays.answered(node(at), both_ms * MS, 0)
+    truth_ns = delays.settle_ns(0)
+    delays.answered(node(99), lie_ms * MS, 0)
+    assert truth_ns <= delays.settle_ns(0) <= max(CONFIG.settle_ns, 2 * most_ms * MS)
+    assert delays.settle_ns(0) <= max(CONFIG.settle_ns, CONFIG.renew_ns), "however slow all are"
 
 
-LAWS = [two_never_begin_a_cell, one_liar_makes_no_two_begin_a_cell, one_liar_adds_what_the_farthest_other_takes]
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(2_000, 5_000), min_size=2, max_size=4),
+    st.integers(5_001, 9_000),
+    st.integers(0, 200),
+    st.integers(0, 200),
+)
+@example([2_000, 2_000], 6_000, 0, 61)
+def who_has_left_counts_for_two_leases(near_ms: list[int], far_ms: int, left_s: int, later_s: int) -> None:
+    """Two far ones leave the roster for good; whoever stays counts, however long ago it was measured."""
+    claims, near, far = Claims(node(0), CONFIG), range(1, len(near_ms) + 1), (20, 21)
+    everybody = [node(0), *map(node, near), *map(node, far)]
+    claims.know_roster(everybody, everybody, 0)
+    for at, both_ms in [*zip(near, near_ms, strict=True), *((at, far_ms) for at in far)]:
+        claims.delays.answered(node(at), both_ms * MS, 0)
+    assert claims.delays.settle_ns(left_s * S) == far_ms * MS
+    claims.know_roster(everybody[:-2], everybody[:-2], left_s * S)
+    now_s = left_s + later_s
+    counts_ms = far_ms if now_s * S <= 2 * CONFIG.lease_ns else min(max(near_ms), 2 * sorted(near_ms)[-2])
+    assert claims.delays.settle_ns(now_s * S) == max(CONFIG.settle_ns, counts_ms * MS)
+
+
+LAWS = [
+    two_never_begin_a_cell,
+    one_liar_makes_no_two_begin_a_cell,
+    one_liar_adds_what_the_farthest_other_takes,
+    who_has_left_counts_for_two_leases,
+]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
@@ -148,17 +175,17 @@ SETTLE, WITH = Delays.settle_ns, Delays.settle_with_ns
 
 
 def always_two_seconds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Delays, "settle_ns", lambda self: CONFIG.settle_ns)
+    patch.setattr(Delays, "settle_ns", lambda self, now_ns: CONFIG.settle_ns)
     patch.setattr(Delays, "settle_with_ns", lambda self, member: CONFIG.settle_ns)
 
 
 def only_the_way_there(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Delays, "settle_ns", lambda self: max(CONFIG.settle_ns, SETTLE(self) // 2))
+    patch.setattr(Delays, "settle_ns", lambda self, now_ns: max(CONFIG.settle_ns, SETTLE(self, now_ns) // 2))
     patch.setattr(Delays, "settle_with_ns", lambda self, member: max(CONFIG.settle_ns, WITH(self, member) // 2))
 
 
 def the_second_farthest_is_enough(patch: pytest.MonkeyPatch) -> None:
-    def second(self: Delays) -> int:
+    def second(self: Delays, now_ns: int) -> int:
         both = sorted(self._both.values())
         return max(CONFIG.settle_ns, both[-2 if len(both) > 1 else 0])
 
@@ -166,7 +193,7 @@ def the_second_farthest_is_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_farthest_is_believed(patch: pytest.MonkeyPatch) -> None:
-    def farthest(self: Delays) -> int:
+    def farthest(self: Delays, now_ns: int) -> int:
         return max(CONFIG.settle_ns, min(CONFIG.renew_ns, max(self._both.values())))
 
     patch.setattr(Delays, "settle_ns", farthest)
@@ -180,12 +207,23 @@ def who_takes_what_waits_does_not_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Delays, "settle_with_ns", lambda self, member: CONFIG.settle_ns)
 
 
+def who_has_left_counts_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Delays, "settle_ns", lambda self, now_ns: SETTLE(self, 0))
+
+
+def who_stays_counts_for_two_leases(patch: pytest.MonkeyPatch) -> None:
+    know = Delays.know
+    patch.setattr(Delays, "know", lambda self, others, away, here=(): know(self, others, away))
+
+
 MUTANTS = [
     (always_two_seconds, two_never_begin_a_cell),
     (only_the_way_there, two_never_begin_a_cell),
     (the_second_farthest_is_enough, two_never_begin_a_cell),
     (who_takes_what_waits_does_not_wait, two_never_begin_a_cell),
     (the_farthest_is_believed, one_liar_adds_what_the_farthest_other_takes),
+    (who_has_left_counts_for_ever, who_has_left_counts_for_two_leases),
+    (who_stays_counts_for_two_leases, who_has_left_counts_for_two_leases),
     (there_is_no_bound, one_liar_adds_what_the_farthest_other_takes),
 ]
 
@@ -203,18 +241,18 @@ def test_what_one_in_four_exceeds_is_no_measure() -> None:
 def test_a_table_of_delays_is_bounded_and_lets_go_of_who_is_out() -> None:
     delays = Delays(CONFIG)
     for number in range(3_000):
-        delays.answered(NodeId(number.to_bytes(16, "big")), 9 * S)
-    assert len(delays) == len(delays._answered) == 1_024
+        delays.answered(NodeId(number.to_bytes(16, "big")), 9 * S, 0)
+    assert len(delays) == len(delays._answered) == len(delays._at_ns) == 1_024
     for number in range(3_000):
         delays.forget(NodeId(number.to_bytes(16, "big")))
-    assert delays.settle_ns() == CONFIG.settle_ns
+    assert delays.settle_ns(0) == CONFIG.settle_ns
 
 
 def test_who_is_away_is_not_waited_for() -> None:
     delays = Delays(CONFIG)
     delays.know(2, ())
     for number, both_ns in ((1, 8 * S), (2, 6 * S)):
-        delays.answered(node(number), both_ns)
-    assert delays.settle_ns() == 8 * S
+        delays.answered(node(number), both_ns, 0)
+    assert delays.settle_ns(0) == 8 * S
     delays.know(1, {node(1)})
-    assert delays.settle_ns() == 6 * S
+    assert delays.settle_ns(0) == 6 * S

@@ -18,13 +18,19 @@ class Later(Survey):
         super().start(index)
 
 
+def claims_of(member):
+    return member.replica._projection.survey.claims
+
+
 def check_slow_news_makes_no_two_work():
     """News takes 2.2 to 2.5 s to everybody, and as long back."""
     for seed in range(3):
         survey = Later(6, 3, seed, loss=0.0, delay_ms=(2_200, 2_500))
         survey.fly(400)
         assert survey.both_s == 0, f"seed {seed}: two at work on one cell for {survey.both_s} s"
-        yield [replica._projection.survey.claims.delays.settle_ns() for replica in survey.mesh.replicas]
+        yield [
+            claims_of(member).delays.settle_ns(member.local_ns(survey.mesh.now_ns)) for member in survey.mesh.members
+        ]
 
 
 def test_slow_news_makes_no_two_work():
@@ -33,7 +39,7 @@ def test_slow_news_makes_no_two_work():
 
 
 def test_the_law_sees_a_settle_that_is_always_the_same(monkeypatch):
-    def always(self):
+    def always(self, now_ns):
         return ClaimConfig().settle_ns
 
     def law():

@@ -81,3 +81,12 @@ def test_neighbours_that_come_and_go_keep_nobody_from_claiming() -> None:
         if claims.held:
             break
     assert at * MS <= 2 * CONFIG.settle_ns
+
+
+def check_a_size_that_a_neighbour_makes_up_costs_a_renewal() -> None:
+    """It says that there are a million; nearly all of them come first by the draw, and 1,600 cells are free."""
+    assert speaks_s(free(1_600, last_of(7), 7, swarm=10**6), 13.0) <= (CONFIG.renew_ns + CONFIG.settle_ns) / S
+
+
+def test_a_size_that_a_neighbour_makes_up_costs_a_renewal() -> None:
+    check_a_size_that_a_neighbour_makes_up_costs_a_renewal()

@@ -85,7 +85,7 @@ class Holdings:
             return verdict, reading
         self.batches_joined += 1
         if late_ns is not None:
-            self.projection.survey.claims.delays.heard(batch.origin, late_ns)
+            self.projection.survey.claims.delays.heard(batch.origin, late_ns, now_ns)
         if batch.origin != self._node and self._config.journal_others and not is_restored:
             self._unjournalled[journal_key(batch, self._node)] = batch.raw
         if batch.stream is Stream.FACTS and not is_restored and not self.clock.observe(batch.stamp, now_ns):

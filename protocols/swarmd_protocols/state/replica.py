@@ -250,7 +250,7 @@ class Replica:
             case ClockTell(sent_ns, physical_ns):
                 if self._anti_entropy.time.is_answer(sender, message):
                     self.clock.vote(sender, sent_ns, physical_ns, now_ns)
-                    self._projection.survey.claims.delays.answered(sender, now_ns - sent_ns)
+                    self._projection.survey.claims.delays.answered(sender, now_ns - sent_ns, now_ns)
                     self._follow_clock(effects, now_ns)
             case Certificates():
                 self._intake.on_certificates(sender, message, effects, now_ns)

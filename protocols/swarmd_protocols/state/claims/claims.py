@@ -157,7 +157,7 @@ class Claims:
         self._roster = roster
         self.turns.unseen = max(0, swarm - len(roster))
         reachable = frozenset(reachable)
-        self.delays.know(len(roster) - 1, frozenset(roster) - reachable)
+        self.delays.know(len(roster) - 1, frozenset(roster) - reachable, reachable)
         if reachable != self._reachable:
             self._reachable = reachable
             self.turns.know(reachable, self._config.lease_ns, now_ns)
@@ -280,7 +280,7 @@ class Claims:
         self._renew(now_ns)
         begun: list[str] = []
         if self._working is None and self._wanted:
-            settle_ns = self.delays.settle_ns()
+            settle_ns = self.delays.settle_ns(now_ns)
             for key, held in self.held.items():
                 if now_ns >= held.begins_ns(settle_ns, self.turns.came_ns) and not self.covers.forbids(key, now_ns):
                     self._working = key
@@ -297,7 +297,7 @@ class Claims:
         """When `step` must be called next at the latest."""
         config = self._config
         due = now_ns + config.renew_ns
-        settle_ns = self.delays.settle_ns() if self._wanted and self._working is None else None
+        settle_ns = self.delays.settle_ns(now_ns) if self._wanted and self._working is None else None
         for held in self.held.values():
             due = min(due, held.renewed_ns + config.renew_ns)
             if settle_ns is not None:
@@ -376,8 +376,10 @@ class Claims:
         if self.held:
             return way_ns
         rank, free = self.turns.rank(self._records), self.turns.free
-        # For whom no cell will be left when those before it have chosen lets all of them speak.
-        return way_ns + min(most_ns if rank < free else max(most_ns, free * _SLOT_NS), rank * _SLOT_NS)
+        # For whom no cell will be left when those before it have chosen lets all of them speak, for a renewal at most:
+        # how many there are may be what a neighbour says.
+        slots_ns = min(self._config.renew_ns, free * _SLOT_NS)
+        return way_ns + min(most_ns if rank < free else max(most_ns, slots_ns), rank * _SLOT_NS)
 
     def _origin(self) -> tuple[int, int]:
         """From where the next cell is reached: the last one held, or here."""

@@ -9,6 +9,8 @@ Rules this file keeps:
   and found by repair is no measure.
 - One member alone is not believed: what counts of all is the longest, and twice the second longest at most. By the way
   over any third member this is enough for one of two, and one of two that waits is enough (`claims.py`).
+- Who can be reached counts. Who cannot be counts for nothing; who is not in the roster (it has left, or is beyond a
+  partial view) for two leases after it was last measured.
 - A member adds one number, and the table is bounded.
 """
 
@@ -40,30 +42,34 @@ class Delays:
         self._config = config
         self._others = 0
         self._away: Container[NodeId] = ()
+        self._here: Container[NodeId] = ()
         self._answered: dict[NodeId, list[int]] = {}
         self._late: dict[NodeId, list[int]] = {}
         self._both: dict[NodeId, int] = {}
         """There and back: the longer of the two."""
+        self._at_ns: dict[NodeId, int] = {}
+        """When each was last measured."""
 
     def __len__(self) -> int:
         return len(self._both)
 
-    def answered(self, member: NodeId, round_trip_ns: int) -> None:
+    def answered(self, member: NodeId, round_trip_ns: int, now_ns: int) -> None:
         """A member has answered a question."""
-        self._note(self._answered, member, round_trip_ns)
+        self._note(self._answered, member, round_trip_ns, now_ns)
 
-    def heard(self, member: NodeId, late_ns: int) -> None:
+    def heard(self, member: NodeId, late_ns: int, now_ns: int) -> None:
         """A record of a member that follows the last one came so long after its stamp.
 
         What is later than a claim ever waits for says that a clock is wrong, or that there was a cut.
         """
         if 2 * late_ns <= self._config.renew_ns:
-            self._note(self._late, member, 2 * late_ns)
+            self._note(self._late, member, 2 * late_ns, now_ns)
 
-    def _note(self, measured: dict[NodeId, list[int]], member: NodeId, there_and_back_ns: int) -> None:
+    def _note(self, measured: dict[NodeId, list[int]], member: NodeId, there_and_back_ns: int, now_ns: int) -> None:
         kept = measured.setdefault(member, [])
         kept.append(max(0, there_and_back_ns))
         del kept[:-_KEPT]
+        self._at_ns[member] = now_ns
         self._both.pop(member, None)
         self._both[member] = max(usual_ns(self._answered.get(member, [])), usual_ns(self._late.get(member, [])))
         if len(self._both) > _MEMBERS_MAX:
@@ -71,28 +77,32 @@ class Delays:
 
     def forget(self, member: NodeId) -> None:
         """A member was shut out."""
-        for table in (self._answered, self._late, self._both):
+        for table in (self._answered, self._late, self._both, self._at_ns):
             table.pop(member, None)
 
-    def know(self, others: int, away: Container[NodeId]) -> None:
+    def know(self, others: int, away: Container[NodeId], here: Container[NodeId] = ()) -> None:
         """Who belongs to the mission.
 
         Args:
             others: How many beside this node: where there is one, nobody else can speak for it.
             away: Who cannot be reached, and counts for nothing.
+            here: Who can be, and counts however long ago it was measured: its turn to be asked comes every 10 s times
+                the members.
         """
-        self._others, self._away = others, away
+        self._others, self._away, self._here = others, away, here
 
-    def settle_ns(self) -> int:
+    def settle_ns(self, now_ns: int) -> int:
         """How long a claim has to stand: there and back to whoever is farthest, for all that one member can say."""
-        longest = second = 0
+        longest, second, since_ns = 0, 0, now_ns - 2 * self._config.lease_ns
         for member, both_ns in self._both.items():
-            if both_ns > second and member not in self._away:
+            if both_ns <= second or member in self._away:
+                continue
+            if member in self._here or self._at_ns[member] >= since_ns:
                 longest, second = (both_ns, longest) if both_ns > longest else (longest, both_ns)
         return self._bounded_ns(longest if self._others < 2 else min(longest, 2 * second))
 
     def settle_with_ns(self, member: NodeId) -> int:
-        """How long one has to stand for this member alone, whose claim is known."""
+        """How long one has to stand for this member alone, whose claim is known and alive."""
         return self._bounded_ns(self._both.get(member, 0))
 
     def _bounded_ns(self, there_and_back_ns: int) -> int:
