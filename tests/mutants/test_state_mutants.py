@@ -348,11 +348,29 @@ def only_the_lonely_wait(self, roster, reachable, now_ns, swarm=0):
 
 RESTORE_RECORDS, PATIENCE_OF = Author.restore_records, claims_module.Claims._patience_ns
 WAIT = Intake._wait
+SAY = Author._say
 
 
 def a_new_life_says_no_status(self):
     RESTORE_RECORDS(self)
     self._status = b""
+
+
+def nothing_rode_before(self):
+    RESTORE_RECORDS(self)
+    self._rode = False
+
+
+def nothing_is_taken_back(self, stream, effects, now_ns):
+    if stream.name != "STATUS" or self._status:
+        SAY(self, stream, effects, now_ns)
+    else:
+        self._dirty.pop(stream, None)
+
+
+def each_record_by_itself(self, effects, now_ns):
+    for stream in [stream for stream in self._dirty if now_ns >= self._due_ns(stream)]:
+        self._say(stream, effects, now_ns)
 
 
 def nobody_gives_up_its_turn(self, cell):
@@ -593,8 +611,14 @@ MUTANTS = [
      certificates.check_who_repeats_a_batch_prolongs_nothing),
     ("what waited in vain is not asked for", Intake, "_wait", what_waited_in_vain_is_not_asked_for,
      certificates.check_who_repeats_a_batch_prolongs_nothing),
-    ("a status goes with the counters that carried it", Author, "_carry_status", lambda self: None,
+    ("a status goes with the counters that carried it", Author, "_leaves_status", lambda self: False,
      vitals_tests.check_a_status_that_no_longer_fits_stays),
+    ("a new life does not know that counters carried the status", Author, "restore_records", nothing_rode_before,
+     vitals_tests.check_a_new_life_whose_counters_have_grown_keeps_the_status),
+    ("what is taken back is said by silence", Author, "_say", nothing_is_taken_back,
+     vitals_tests.check_a_status_that_is_taken_back_stays_away),
+    ("a status goes twice", Author, "say_vitals", each_record_by_itself,
+     vitals_tests.check_a_status_beside_counters_is_not_said_alone_too),
     ("a new life says no status", Author, "restore_records", a_new_life_says_no_status,
      vitals_tests.check_a_new_life_goes_on_with_the_status),
     ("a replaced status still counts", Vitals, "drop_status", lambda *args: None, laws_of_the_store),

@@ -108,6 +108,117 @@ def test_a_new_life_goes_on_with_the_status():
     check_a_new_life_goes_on_with_the_status()
 
 
+MANY = Count(tuple((f"counter of a long name, number {n:015d}", 1) for n in range(15)))
+"""So many that no status of 400 bytes fits beside them."""
+
+
+def check_a_new_life_whose_counters_have_grown_keeps_the_status():
+    """Its first counters replace those of the life before, and have no room for the status that went with these."""
+    mesh = Mesh(3)
+    mesh.run(1)
+    mesh.command(1, Count((("frames", 1),)))
+    mesh.command(1, StatusReport(b"a" * 400))
+    mesh.run(12)
+    for _ in range(2):
+        mesh.crash(1)
+        mesh.boot(1)
+        mesh.command(1, MANY)
+        mesh.run(20)
+        assert status(mesh, 1) == status(mesh, 1, at=1) == b"a" * 400
+        assert len(mesh.replicas[0].views.counters()) == 16
+
+
+def test_a_new_life_whose_counters_have_grown_keeps_the_status():
+    check_a_new_life_whose_counters_have_grown_keeps_the_status()
+
+
+def test_counters_on_disk_alone_do_not_take_the_status_away():
+    """They are journalled at once and said later: who dies in between still knows what it had said of itself."""
+    mesh = Mesh(3)
+    mesh.run(1)
+    mesh.command(1, Count((("frames", 1),)))
+    mesh.command(1, StatusReport(b"a" * 400))
+    mesh.run(12)
+    mesh.command(1, Count((("frames", 1),)))
+    mesh.command(1, MANY)
+    mesh.crash(1)
+    mesh.boot(1)
+    mesh.run(20)
+    assert status(mesh, 1) == status(mesh, 1, at=1) == b"a" * 400
+
+
+def mesh_of_a_status_taken_back():
+    """One is said alone, the next goes beside counters, and then none holds."""
+    mesh = Mesh(3)
+    mesh.run(1)
+    mesh.command(1, StatusReport(b"old"))
+    mesh.run(12)
+    mesh.command(1, Count((("frames", 1),)))
+    mesh.command(1, StatusReport(b"new"))
+    mesh.run(12)
+    assert (status(mesh, 1), said(mesh, 1)) == (b"new", [Stream.COUNTERS, Stream.STATUS])
+    mesh.command(1, Count((("frames", 1),)))
+    mesh.command(1, StatusReport(b""))
+    mesh.command(1, Count((("frames", 1),)))
+    return mesh
+
+
+def check_a_status_that_is_taken_back_stays_away():
+    mesh = mesh_of_a_status_taken_back()
+    mesh.run(12)
+    late = mesh.newcomer(9)
+    mesh.run(20)
+    assert status(mesh, 1) is status(mesh, 1, at=1) is late.replica.views.status(mesh.members[1].node) is None
+    mesh.crash(1)
+    mesh.boot(1)
+    mesh.command(1, Count((("frames", 1),)))
+    mesh.run(12)
+    assert status(mesh, 1) is status(mesh, 1, at=1) is None
+    mesh.command(1, StatusReport(b"newer"))
+    mesh.run(12)
+    assert status(mesh, 1) == status(mesh, 1, at=1) == b"newer"
+
+
+def test_a_status_that_is_taken_back_stays_away():
+    check_a_status_that_is_taken_back_stays_away()
+
+
+def test_a_status_that_is_taken_back_stays_away_though_its_node_dies_at_once():
+    mesh = mesh_of_a_status_taken_back()
+    mesh.crash(1)
+    mesh.boot(1)
+    mesh.run(20)
+    assert status(mesh, 1) is status(mesh, 1, at=1) is None
+
+
+def test_a_status_alone_that_is_taken_back_is_nowhere_any_more():
+    mesh = Mesh(3)
+    mesh.run(1)
+    mesh.command(1, StatusReport(b"old"))
+    mesh.run(12)
+    mesh.command(1, StatusReport(b""))
+    mesh.run(12)
+    assert status(mesh, 1) is status(mesh, 1, at=1) is None
+
+
+def check_a_status_beside_counters_is_not_said_alone_too():
+    """Both wait and are due together, in either order: one signature says them."""
+    mesh = Mesh(3)
+    mesh.run(1)
+    author = mesh.replicas[1]._author
+    for waiting in ((Stream.STATUS, Stream.COUNTERS), (Stream.COUNTERS, Stream.STATUS)):
+        author.counters["frames"], author._status = 1, b"well"
+        author._dirty.update(dict.fromkeys(waiting))
+        author.take_said()
+        author.say_vitals([], mesh.now_ns + 3_600 * S)
+        assert [batch.stream for batch in author.take_said()] == [Stream.COUNTERS]
+        author._said_ns.clear()
+
+
+def test_a_status_beside_counters_is_not_said_alone_too():
+    check_a_status_beside_counters_is_not_said_alone_too()
+
+
 def test_the_latest_status_is_of_the_latest_life_and_in_it_of_the_latest_stamp():
     vitals = Vitals()
     vitals.take_status(NODE, Stream.STATUS, (5, 9), 300, b"alone")

@@ -39,7 +39,7 @@ from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases.reports import Report, admit_report
 from swarmd_protocols.state.crdt.batch import Batch, NodeSigner, Stream, open_batch, verify_batch
 from swarmd_protocols.state.crdt.facts import Facts, decode_facts
-from swarmd_protocols.state.crdt.records import EventRow, decode_events, decode_vitals
+from swarmd_protocols.state.crdt.records import EventRow, decode_events, decode_status, decode_vitals
 from swarmd_protocols.state.reviews import operators_of
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.trust import Trust
@@ -483,7 +483,7 @@ def _record(batch: Batch) -> RecordRow:
     place = (batch.origin, batch.stream, *batch.dot, batch.stamp)
     match batch.stream:
         case Stream.STATUS:
-            return RecordRow(*place, status=batch.body)
+            return RecordRow(*place, status=decode_status(batch.body))
         case Stream.COUNTERS:
             said = decode_vitals(batch.body)
             return RecordRow(*place, status=said.status, counters=said.counters)

@@ -38,6 +38,7 @@ from swarmd_protocols.state.crdt.records import (
     encode_counters,
     encode_events,
     encode_leases,
+    encode_status,
 )
 from swarmd_protocols.state.crdt.reviews import open_review
 from swarmd_protocols.state.holdings import Holdings
@@ -83,7 +84,7 @@ class Author:
         self.counters: dict[str, int] = {}
         self._status = b""
         self._rode = False
-        """Whether the counters that were said last carry the status."""
+        """Whether the latest word on the status went beside counters, so that the next ones take it away."""
         self.begun_ns = _NEVER_NS
         """When this life began, own monotonic clock."""
         self._turn = int.from_bytes(blake2b(node + incarnation.to_bytes(6, "big"), digest_size=4).digest(), "big")
@@ -113,7 +114,9 @@ class Author:
         for record in [] if log is None else log.records.values():
             if record.stream is Stream.COUNTERS:
                 self._has_counted_before = True
-                for name, value in decode_vitals(record.body).counters.items():
+                said = decode_vitals(record.body)
+                self._rode = self._rode or bool(said.status)
+                for name, value in said.counters.items():
                     self.counters[name] = self.counters.get(name, 0) + value
             elif record.stream is Stream.EVENTS:
                 for row in decode_events(record.body):
@@ -275,10 +278,14 @@ class Author:
             raise StateError(f"a node has at most {COUNTERS_MAX} counters in {COUNTERS_BODY_MAX_BYTES} bytes")
         self.counters = after
         if not self._say_soon(Stream.COUNTERS, effects, now_ns):
+            if self._leaves_status():
+                self._dirty[Stream.STATUS] = None
+                self._seal(Stream.STATUS, self._body(Stream.STATUS), effects, now_ns)
+            self._rode = rides(self.counters, self._status)
             self._seal(Stream.COUNTERS, self._body(Stream.COUNTERS), effects, now_ns)
 
     def report(self, payload: bytes, effects: list[SubEffect], now_ns: int) -> None:
-        """Set the own status record."""
+        """Set the own status record; b"" takes it back."""
         if len(payload) > STATUS_MAX_BYTES:
             raise StateError(f"a status record has at most {STATUS_MAX_BYTES} bytes, not {len(payload)}")
         self._status = payload
@@ -313,8 +320,10 @@ class Author:
 
     def say_vitals(self, effects: list[SubEffect], now_ns: int) -> None:
         """Say the records that are due."""
-        for stream in [stream for stream in self._dirty if now_ns >= self._due_ns(stream)]:
-            self._say(stream, effects, now_ns)
+        # Counters first: they take the status along, or have it said.
+        for stream in sorted(stream for stream in self._dirty if now_ns >= self._due_ns(stream)):
+            if stream in self._dirty:
+                self._say(stream, effects, now_ns)
 
     def _due_ns(self, stream: Stream) -> int:
         period_ns = self._anti_entropy.stretch(self._config.vitals_ns)
@@ -336,26 +345,29 @@ class Author:
     def _say(self, stream: Stream, effects: list[SubEffect], now_ns: int) -> None:
         self._dirty.pop(stream, None)
         self._said_ns[stream] = now_ns
-        body = self._body(stream)
         if stream is Stream.COUNTERS:
-            self._carry_status()
-        if body:
-            batch = self._seal(stream, body, effects, now_ns)
-            self._join(batch, effects, now_ns)
-            self._said.append(batch)
+            self._carry_status(effects, now_ns)
+        elif stream is Stream.STATUS:
+            self._rode = False
+        batch = self._seal(stream, self._body(stream), effects, now_ns)
+        self._join(batch, effects, now_ns)
+        self._said.append(batch)
 
-    def _carry_status(self) -> None:
-        """Counters are about to be said: with the status, or alone, and then one that went with them is said again."""
-        is_beside = rides(self.counters, self._status)
-        if is_beside:
+    def _carry_status(self, effects: list[SubEffect], now_ns: int) -> None:
+        """Counters are about to be said: with the status, or alone, after what takes the place of one beside them."""
+        if self._leaves_status():
+            self._say(Stream.STATUS, effects, now_ns)
+        self._rode = rides(self.counters, self._status)
+        if self._rode:
             self._dirty.pop(Stream.STATUS, None)
-        elif self._rode and self._status:
-            self._dirty[Stream.STATUS] = None
-        self._rode = is_beside
+
+    def _leaves_status(self) -> bool:
+        """Whether counters sealed now would take away the latest word on the status without one in its place."""
+        return self._rode and not rides(self.counters, self._status)
 
     def _body(self, stream: Stream) -> bytes:
         if stream is Stream.STATUS:
-            return self._status
+            return encode_status(self._status)
         if stream is Stream.EVENTS:
             return encode_events(self._events)
         return encode_counters(self.counters, self._status if rides(self.counters, self._status) else b"")

@@ -24,6 +24,7 @@ from swarmd_protocols.state.crdt.records import (
     VitalsRecord,
     decode_events,
     decode_leases,
+    decode_status,
     decode_vitals,
 )
 from swarmd_protocols.state.dedup import judged
@@ -120,7 +121,7 @@ class Projection:
             case Stream.COUNTERS:
                 return decode_vitals(batch.body)
             case Stream.STATUS:
-                return batch.body
+                return decode_status(batch.body)
             case Stream.EVENTS:
                 return list(decode_events(batch.body))
 

@@ -39,7 +39,7 @@ class Vitals:
         self._counters.pop((origin, life), None)
 
     def take_status(self, origin: NodeId, stream: Stream, dot: Dot, stamp: int, status: bytes) -> None:
-        """The status that a record says, alone or beside counters; it takes the place of that life's before it."""
+        """The status that a record says, alone (b"": none) or beside counters, in place of that life's before it."""
         self._statuses.setdefault(origin, {})[stream, dot[0]] = stamp, dot[1], status
 
     def drop_status(self, origin: NodeId, stream: Stream, life: int) -> None:
@@ -115,9 +115,9 @@ class Vitals:
         yield part
 
     def status(self, node: NodeId) -> bytes | None:
-        """What a node said last of itself: in its latest life, by the stamp of the record."""
+        """What a node said last of itself: in its latest life, by the record's stamp; None where it took that back."""
         said = self._statuses.get(node)
         if not said:
             return None
         latest = max(said, key=lambda slot: (slot[1], said[slot][:2], slot[0]))
-        return said[latest][2]
+        return said[latest][2] or None

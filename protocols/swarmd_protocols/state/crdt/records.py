@@ -2,7 +2,7 @@
 
 LEASES     [[cell hash, epoch, renewal, working, bid, progress], …]   at most `LEASES_MAX`
 COUNTERS   [[name, …], column, status]                                 the status is left out where it is empty
-STATUS     the payload as it is, of who has no counters, or where both do not fit one record
+STATUS     the payload as it is, of who has no counters, or where both do not fit one record; a zero byte: none holds
 EVENTS     [[life, number, at ms, kind, subject, reason, evidence], …]   at most `EVENTS_MAX`, the newest last
 """
 
@@ -25,6 +25,8 @@ COUNTERS_BODY_MAX_BYTES = 800
 """All counters of an author fit one datagram."""
 STATUS_MAX_BYTES = 1_024
 """One author's status: health of its eye, battery, versions."""
+NO_STATUS = b"\0"
+"""Body of a status record that takes back the one before: a batch has a body of a byte at least."""
 COUNTER_MAX = (1 << 62) - 1
 """Two of them add up within signed 64 bits."""
 EVENTS_MAX = 16
@@ -156,6 +158,16 @@ def decode_vitals(body: bytes) -> VitalsRecord:
     if any(len(name.encode()) > COUNTER_NAME_MAX_BYTES for name in record.names):
         raise WireError(f"a counter's name is longer than {COUNTER_NAME_MAX_BYTES} bytes")
     return VitalsRecord(dict(zip(record.names, values, strict=True)), record.status)
+
+
+def encode_status(status: bytes) -> bytes:
+    """Pack a status that has a record of its own; b"" takes back what was said."""
+    return status or NO_STATUS
+
+
+def decode_status(body: bytes) -> bytes:
+    """Read it; b"" where none holds."""
+    return b"" if body == NO_STATUS else body
 
 
 def encode_events(rows: tuple[EventRow, ...]) -> bytes:
