@@ -471,10 +471,11 @@ def answer_json(answer: ObjectsAnswer) -> bytes:
 
 
 def _put_status(db: sqlite3.Connection, swarm: str, said: RecordRow, said_ms: int) -> None:
-    # It comes alone or beside counters, whose numbers are another count: of one life the later stamp is newer.
+    # It comes alone or beside counters, whose numbers are another count: of one life the later stamp is newer, and it
+    # stands in `n`, as both may be of one millisecond.
     db.execute(
         "INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node) DO UPDATE SET "
         "incarnation = excluded.incarnation, n = excluded.n, said_ms = excluded.said_ms, status = excluded.status "
         "WHERE (excluded.incarnation, excluded.said_ms, excluded.n) > (incarnation, said_ms, n)",
-        (swarm, said.node.hex(), said.incarnation, said.n, said_ms, said.status.decode("utf-8", "replace")),
+        (swarm, said.node.hex(), said.incarnation, said.stamp, said_ms, said.status.decode("utf-8", "replace")),
     )
