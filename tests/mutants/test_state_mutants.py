@@ -611,7 +611,7 @@ MUTANTS = [
      certificates.check_who_repeats_a_batch_prolongs_nothing),
     ("what waited in vain is not asked for", Intake, "_wait", what_waited_in_vain_is_not_asked_for,
      certificates.check_who_repeats_a_batch_prolongs_nothing),
-    ("a status goes with the counters that carried it", Author, "_leaves_status", lambda self: False,
+    ("a status goes with the counters that carried it", Author, "_carry_status", lambda *args, **how: None,
      vitals_tests.check_a_status_that_no_longer_fits_stays),
     ("a new life does not know that counters carried the status", Author, "restore_records", nothing_rode_before,
      vitals_tests.check_a_new_life_whose_counters_have_grown_keeps_the_status),

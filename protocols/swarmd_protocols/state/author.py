@@ -278,10 +278,7 @@ class Author:
             raise StateError(f"a node has at most {COUNTERS_MAX} counters in {COUNTERS_BODY_MAX_BYTES} bytes")
         self.counters = after
         if not self._say_soon(Stream.COUNTERS, effects, now_ns):
-            if self._leaves_status():
-                self._dirty[Stream.STATUS] = None
-                self._seal(Stream.STATUS, self._body(Stream.STATUS), effects, now_ns)
-            self._rode = rides(self.counters, self._status)
+            self._carry_status(effects, now_ns, is_said=False)
             self._seal(Stream.COUNTERS, self._body(Stream.COUNTERS), effects, now_ns)
 
     def report(self, payload: bytes, effects: list[SubEffect], now_ns: int) -> None:
@@ -353,17 +350,17 @@ class Author:
         self._join(batch, effects, now_ns)
         self._said.append(batch)
 
-    def _carry_status(self, effects: list[SubEffect], now_ns: int) -> None:
-        """Counters are about to be said: with the status, or alone, after what takes the place of one beside them."""
-        if self._leaves_status():
-            self._say(Stream.STATUS, effects, now_ns)
-        self._rode = rides(self.counters, self._status)
-        if self._rode:
+    def _carry_status(self, effects: list[SubEffect], now_ns: int, *, is_said: bool = True) -> None:
+        """Counters are about to be sealed: with the status, or alone, after what takes the place of one beside them."""
+        rode, self._rode = self._rode, rides(self.counters, self._status)
+        if rode and not self._rode:
+            if is_said:
+                self._say(Stream.STATUS, effects, now_ns)
+            else:
+                self._dirty[Stream.STATUS] = None
+                self._seal(Stream.STATUS, self._body(Stream.STATUS), effects, now_ns)
+        elif self._rode and is_said:
             self._dirty.pop(Stream.STATUS, None)
-
-    def _leaves_status(self) -> bool:
-        """Whether counters sealed now would take away the latest word on the status without one in its place."""
-        return self._rode and not rides(self.counters, self._status)
 
     def _body(self, stream: Stream) -> bytes:
         if stream is Stream.STATUS:
