@@ -370,6 +370,21 @@ MUTANTS = [
         lambda: link_reports.check_waiting_verdicts("hears it no more", 1),
         _say_of_the_gone_that_they_are_heard,
     ),
+    (
+        "lies in a member's name",
+        lambda: link_reports.check_overtaken([0, 1, 2, 3], 2, 1, 1),
+        lambda patch: patch.setattr(LinkReports, "_on_own_report", _nothing),
+    ),
+    (
+        "the number of such a lie",
+        lambda: link_reports.check_overtaken([2], 1 << 45, 3, 2),
+        lambda patch: patch.setattr(LinkReports, "next_sequence", lambda reports: reports.core.own.boot << 20),
+    ),
+    (
+        "who signed such a lie",
+        link_reports.test_an_invented_report_in_a_members_name_is_not_answered,
+        lambda patch: patch.setattr(Core, "signed_by", lambda *_: True),
+    ),
     ("replay window", replays_open_nothing, lambda patch: patch.setattr(ReplayWindow, "fresh", lambda *_: True)),
     (
         "certificate",

@@ -3,7 +3,8 @@
 Two members that say they hear a deaf one keep it from being failed. Who died, left or went away says nothing any more:
 it keeps no dead member among the living, and no healthy one degraded. What others have signed of a member counts as
 soon as too few hear it. Who has signed itself that a member failed speaks for it no longer. A member that was forgotten
-and is met again counts as one that never was: nobody's word about it is counted twice, or taken back twice.
+and is met again counts as one that never was: nobody's word about it is counted twice, or taken back twice. What is
+said in a member's name with its stolen key stands until the member hears of it, and no longer.
 """
 
 from hypothesis import example, given, settings
@@ -19,11 +20,14 @@ from swarmd_protocols.swim.messages import (
     LINK_ONE_WAY,
     Accusation,
     AccusationBody,
+    Links,
+    LinksBody,
 )
-from swarmd_protocols.swim.rules import WITNESSES_WANTED
+from swarmd_protocols.swim.rules import BOOT_SHIFT, WITNESSES_WANTED
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
 from swarmd_protocols.trust.trust import AddStatement, Revocation
+from tests.support.swim_chatter import Chatter
 from tests.support.swim_net import SECRET, Net
 
 COUNT = 7
@@ -243,3 +247,72 @@ def check_met_again(seed: int) -> None:
     net.run(5)
     check_counts(net, [observer])
     assert seen(net, observer).report.witnesses == 0
+
+
+STOLEN = (4, 5)
+"""Two keys, one after the other: two reports of a broken link are what makes a member DEGRADED."""
+OVERTAKEN_S = 5.0
+"""A lie that was told to one alone comes to its author by a comparison of views."""
+
+
+def lie(net: Net, thief: int, told: list[int], ahead: int, quality: int) -> None:
+    """The holder of a member's key says in its name that all links are broken; the member itself does not know."""
+    chatter = Chatter(net, thief)
+    own = chatter.core.own.node
+    entries = tuple((host.node.node, quality) for host in net.hosts if host.node.node != own)
+    body = encode(LinksBody(own, (1 << BOOT_SHIFT) + ahead, entries))
+    for index in told:
+        chatter.tell(net.hosts[index], [Links(body, chatter.core.sign("links", body))])
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    told=st.lists(st.sampled_from(range(4)), min_size=1, max_size=4, unique=True),
+    ahead=st.sampled_from([1, 50, 1 << 19, 1 << 20, 1 << 45]),
+    quality=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+@example(told=[0, 1, 2, 3], ahead=2, quality=1, seed=1)
+@example(told=[2], ahead=1 << 45, quality=3, seed=2)
+def test_what_is_said_of_links_in_a_members_name_ends_when_the_member_hears_of_it(told, ahead, quality, seed):
+    check_overtaken(told, ahead, quality, seed)
+
+
+def check_overtaken(told: list[int], ahead: int, quality: int, seed: int) -> None:
+    net = Net(COUNT, seed)
+    assert net.run_until(net.formed, 8) is not None
+    net.run(2)
+    everybody = list(range(COUNT))
+    for thief in STOLEN:
+        lie(net, thief, told, ahead, quality)
+    net.run(OVERTAKEN_S)
+    assert all(net.all_see(MemberState.ALIVE, index) for index in everybody)
+    assert not any(seen(net, a, b).report.reporters for a in everybody for b in everybody if a != b)
+    assert net.agreed()
+    # Nothing is answered that was answered.
+    answered = [host.node._core.counters["link_reports_overtaken"] for host in net.hosts]
+    assert [answered[thief] for thief in STOLEN] == [1, 1]
+    assert sum(answered) == len(STOLEN)
+    # Its word counts again.
+    before = [seen(net, 0, thief).report.links_sequence for thief in STOLEN]
+    for thief in STOLEN:
+        net.hosts[thief].node._swim.membership.links.changed()
+    net.run(2)
+    assert all(seen(net, 0, thief).report.links_sequence > old for thief, old in zip(STOLEN, before, strict=True))
+
+
+def test_an_invented_report_in_a_members_name_is_not_answered():
+    net = Net(COUNT, 3)
+    assert net.run_until(net.formed, 8) is not None
+    net.run(2)
+    chatter, victim = Chatter(net, STOLEN[0]), net.hosts[0]
+    core = victim.node._core
+    rejected = core.counters["rejected"]
+    for body in (LinksBody(core.own.node, (1 << BOOT_SHIFT) + 9, ()), LinksBody(core.own.node, 1 << 62, ())):
+        raw = encode(body)
+        chatter.tell(victim, [Links(raw, chatter.core.sign("links", raw))])
+    # The largest numbers are followed by nobody, and not even looked at.
+    assert core.counters["rejected"] == rejected + 1
+    assert core.counters["link_reports_overtaken"] == 0
+    net.run(1)
+    assert victim.node._swim.membership.links.own_fp == 0

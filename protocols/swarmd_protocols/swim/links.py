@@ -11,7 +11,7 @@ from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import DETAIL, Core
 from swarmd_protocols.swim.members import LINKS, REACHABLE, Member
 from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody, Near
-from swarmd_protocols.swim.rules import BOOT_SHIFT, WITNESSES_WANTED, fingerprint
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, WITNESSES_WANTED, fingerprint
 from swarmd_protocols.swim.seams import Judge
 
 _DELAY_NS = 200_000_000
@@ -82,6 +82,9 @@ class LinkReports:
         except WireError as error:
             core.reject(via, str(error))
             return
+        if body.reporter == core.own.node:
+            self._on_own_report(body.sequence, message, via)
+            return
         reporter = core.table.by_node.get(body.reporter)
         if reporter is None or not self.is_newer(reporter, body.sequence, message):
             return
@@ -94,6 +97,25 @@ class LinkReports:
         if core.heard(reporter.node, reporter.name, size, f"link report {body.sequence}"):
             self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
         core.changed_by(reporter.node)
+
+    def _on_own_report(self, sequence: int, message: Links, via: Member | None) -> None:
+        """A newer report in this node's name, which it never made, is replaced by what it finds itself.
+
+        The key is in use elsewhere, or was: nothing else ends that word while this life lasts. Nothing is looked at
+        while an own report is due: a comparison brings what that one leaves standing.
+        """
+        core = self.core
+        own = core.own
+        if own.left or self._due or not own.boot <= sequence >> BOOT_SHIFT < BOOT_MAX:
+            return
+        if (sequence, encode(message)) <= (self._sequence, self.own_encoded):
+            return
+        if not core.signed_by(core.crypto.public_key(own.seed), "links", message.body, message.signature):
+            core.reject(via, "a link report in this node's name is not signed by it")
+            return
+        self._sequence = max(self._sequence, sequence)
+        core.counters["link_reports_overtaken"] += 1
+        self.changed()
 
     def _speak_for(self, reporter: Member) -> None:
         """Whom this node holds for failed and enough others hear, by a word that came since, is failed no longer."""
