@@ -381,6 +381,11 @@ MUTANTS = [
         lambda patch: patch.setattr(LinkReports, "next_sequence", lambda reports: reports.core.own.boot << 20),
     ),
     (
+        "the answer to such a lie",
+        link_reports.test_the_answer_to_a_lie_of_who_is_deaf_is_urgent,
+        lambda patch: patch.setattr(LinkReports, "_overtaken", property(lambda _: None, _nothing), raising=False),
+    ),
+    (
         "who signed such a lie",
         link_reports.test_an_invented_report_in_a_members_name_is_not_answered,
         lambda patch: patch.setattr(Core, "signed_by", lambda *_: True),

@@ -301,6 +301,18 @@ def check_overtaken(told: list[int], ahead: int, quality: int, seed: int) -> Non
     assert all(seen(net, 0, thief).report.links_sequence > old for thief, old in zip(STOLEN, before, strict=True))
 
 
+def test_the_answer_to_a_lie_of_who_is_deaf_is_urgent():
+    """It is out as soon as links are published that broke: 0.2 s, and a way to each."""
+    for seed in range(6):
+        net = Net(COUNT, seed)
+        assert net.run_until(net.formed, 8) is not None
+        net.run(2)
+        for thief in STOLEN:
+            lie(net, thief, [0, 1, 2, 3], 2, LINK_ONE_WAY)
+        net.run(0.24)
+        assert not any(seen(net, 0, other).report.reporters for other in range(1, COUNT))
+
+
 def test_an_invented_report_in_a_members_name_is_not_answered():
     net = Net(COUNT, 3)
     assert net.run_until(net.formed, 8) is not None

@@ -33,6 +33,8 @@ class LinkReports:
         self._due = False
         self.own: tuple[tuple[bytes, int], ...] = ()
         """(node, LINK_ constant) of this node's broken links, as last published."""
+        self._overtaken: tuple[tuple[bytes, int], ...] | None = None
+        """What was last said in this node's name by somebody else, until this node has said otherwise."""
         self.own_fp = 0
         self.own_encoded = b""
 
@@ -48,7 +50,8 @@ class LinkReports:
         if core.view.weighs_links:
             return
         broken = sorted((member.node, member.link.quality) for member in core.table.reachable if member.link.quality)
-        before, self.own = dict(self.own), tuple(broken[:_ENTRIES_MAX])
+        before, self.own = dict(self.own if self._overtaken is None else self._overtaken), tuple(broken[:_ENTRIES_MAX])
+        self._overtaken = None
         body = encode(LinksBody(core.own.node, self.next_sequence(), self.own))
         self.publish(self.own, body, encode(Links(body, core.sign("links", body))))
         self._spread(core.own.node, self.own_encoded, before, self.own)
@@ -83,7 +86,7 @@ class LinkReports:
             core.reject(via, str(error))
             return
         if body.reporter == core.own.node:
-            self._on_own_report(body.sequence, message, via)
+            self._on_own_report(body, message, via)
             return
         reporter = core.table.by_node.get(body.reporter)
         if reporter is None or not self.is_newer(reporter, body.sequence, message):
@@ -98,22 +101,23 @@ class LinkReports:
             self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
         core.changed_by(reporter.node)
 
-    def _on_own_report(self, sequence: int, message: Links, via: Member | None) -> None:
+    def _on_own_report(self, body: LinksBody, message: Links, via: Member | None) -> None:
         """A newer report in this node's name, which it never made, is replaced by what it finds itself.
 
         The key is in use elsewhere, or was: nothing else ends that word while this life lasts. Nothing is looked at
-        while an own report is due: a comparison brings what that one leaves standing.
+        while an own report is due, which bounds checks and answers: a comparison brings what that one leaves standing.
         """
         core = self.core
         own = core.own
-        if own.left or self._due or not own.boot <= sequence >> BOOT_SHIFT < BOOT_MAX:
+        if own.left or self._due or not own.boot <= body.sequence >> BOOT_SHIFT < BOOT_MAX:
             return
-        if (sequence, encode(message)) <= (self._sequence, self.own_encoded):
+        if (body.sequence, encode(message)) <= (self._sequence, self.own_encoded):
             return
         if not core.signed_by(core.crypto.public_key(own.seed), "links", message.body, message.signature):
             core.reject(via, "a link report in this node's name is not signed by it")
             return
-        self._sequence = max(self._sequence, sequence)
+        self._sequence = max(self._sequence, body.sequence)
+        self._overtaken = body.entries
         core.counters["link_reports_overtaken"] += 1
         self.changed()
 
