@@ -249,7 +249,7 @@ class UserEvents:
         goes_on = over and core.relays.floods(origin.node)
         while log.pending and (goes_on or log.next_until_ns() <= core.now_ns):
             before = min(log.pending) - 1
-            if log.spare(before, self._patience_until_ns()) < before:
+            if not goes_on and log.spare(before, self._patience_until_ns()) < before:
                 break
             core.counters["events_lost"] += 1
             self._deliver(origin.node, origin.name, log, skip_gap=True)
