@@ -47,7 +47,7 @@ class Wish:
     cause: str = ""
     """W3C `traceparent` of what asks: what is borrowed is linked to it."""
     copies: int = 1
-    """2: two members work on it at once, so that the death of either costs nothing."""
+    """2: two members have it at once, so that no death loses it."""
     form: str = ""
     """In which a picture leaves: `lossless` or `raw`; "": as JPEG too, where `lending.jpeg_quality` allows it."""
 
@@ -58,7 +58,7 @@ class Wish:
         if self.copies not in COPIES or (self.copies > 1 and self.borrow not in COPIED):
             raise WorkerError(
                 f"copies is {self.copies!r}; write 1, or 2 with borrow 'yes', 'quickest' or 'unsure': two other "
-                "members work on the request at once"
+                "members have the request at once"
             )
         if self.form not in FORMS:
             raise WorkerError(f"the form is {self.form!r}; write 'lossless', 'raw' or ''")

@@ -84,7 +84,7 @@ def number_of(call: Call, header: str, most: float) -> float:
 def judge_copies(call: Call, copies: int) -> None:
     """Whether so many devices may work on a request at once; raises `OipError` (400)."""
     if copies > 1 and (not may_leave(call) or wants_split(call) or wants_fleet(call)):
-        raise OipError(400, "copies = 2 has two other devices at work: Swarmd-Borrow: yes, quickest or unsure")
+        raise OipError(400, "copies = 2 takes two other devices: Swarmd-Borrow: yes, quickest or unsure")
 
 
 class NobodyError(OipError):
@@ -147,7 +147,7 @@ class Borrowing:
             but: Nodes that are not to answer.
             priority: Among what its lender does for others: 1 high, 2 normal, 3 low.
             cause: `traceparent` of what the program was doing.
-            copies: Lenders that work on it from the start.
+            copies: Lenders that have it from the start.
             exact: What the own model answers in its place; None: what travels.
 
         Raises:

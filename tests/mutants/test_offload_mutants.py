@@ -14,7 +14,9 @@ from swarmd_protocols.offload.lending import Lender
 from swarmd_protocols.offload.reputation import Reputation
 from swarmd_protocols.offload.tickets import Grants
 from tests.support.mutants import assert_found
+from tests.support.offload_swarm import MS
 from tests.unit import test_offload as rules
+from tests.unit import test_offload_copies as copies
 
 _SPEND, _VERIFY = Grants.spend, NaClCrypto.verify
 
@@ -131,6 +133,38 @@ def _anybody_may(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("swarmd_protocols.offload.whom.Whom.broken_by", lambda self, member, own: "")
 
 
+def _what_is_held_never_begins(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_held", lambda self, job, now_ns: [])
+
+
+def _both_work_from_the_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_held_until_ns", lambda self, one, takes_ns, now_ns: now_ns)
+
+
+def _held_until_the_first_is_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_held_until_ns", lambda self, one, takes_ns, now_ns: now_ns + 40 * MS)
+
+
+def _what_is_held_is_a_queue(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Lender, "_queue_ns", lambda self: self._stock.queue_ns + sum(job.time_ns for job in self._jobs.values())
+    )
+
+
+def _what_is_held_begins_too_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_held", lambda self, job, now_ns: self._begin(job, self._jobs[job], self._jobs[job].held,
+                                                                          now_ns))  # fmt: skip
+
+
+def _what_holds_it_counts_as_at_work(patch: pytest.MonkeyPatch) -> None:
+    whole = Dispatcher._doubt
+
+    def doubt(self: Any, lender: Any, now_ns: int) -> Any:
+        return [] if any(len(one.live) > 1 for one in self._open.values()) else whole(self, lender, now_ns)
+
+    patch.setattr(Dispatcher, "_doubt", doubt)
+
+
 def _nobody_is_doubted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "_on_doubted", lambda self, lender, now_ns: [])
 
@@ -156,6 +190,18 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_turns_have_no_end, rules.test_many_items_in_one_request_take_no_longer_than_a_turn),
     (_anybody_may, rules.test_only_who_may_borrows_or_lends),
     (_nobody_is_doubted, rules.test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_who_did_what),
+    (_what_is_held_never_begins, copies.test_two_copies_and_a_death_in_the_middle),
+    (_both_work_from_the_start, copies.test_the_second_of_two_copies_costs_no_work_where_the_first_is_in_time),
+    (_cancels_are_kept, copies.test_the_second_of_two_copies_costs_no_work_where_the_first_is_in_time),
+    (_held_until_the_first_is_late, copies.test_a_held_copy_begins_in_time_for_a_short_deadline),
+    (_what_is_held_is_a_queue, copies.test_what_is_held_makes_nobody_wait_and_is_refused_where_its_time_has_passed),
+    (
+        _what_is_held_begins_too_late,
+        copies.test_what_is_held_makes_nobody_wait_and_is_refused_where_its_time_has_passed,
+    ),
+    (_what_holds_it_counts_as_at_work, copies.test_a_broken_connection_does_not_wait_for_who_holds_it),
+    (_one_may_fill_it, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
+    (_the_gone_keep_jobs, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_cancels_are_kept, rules.test_the_own_model_answers_at_the_last_moment),
 ]
 

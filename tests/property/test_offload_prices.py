@@ -232,6 +232,7 @@ def test_what_comes_second_and_garbage_are_paid_nothing() -> None:
     swarm.command(NODES[0], requests.Borrow(1, DIGEST, b"input", 1, swarm.now_ns + 500 * MS, 0, copies=2))
     swarm.turn()
     assert left_micro(swarm) == 0
+    swarm.later(100)  # The second begins too.
     jobs = [(node, one) for node in NODES[1:3] for one in swarm.orders[node] if isinstance(one, requests.Infer)]
     for (node, job), data in zip(jobs, (b"garbage", b"answer"), strict=True):
         swarm.orders[node].remove(job)

@@ -10,6 +10,7 @@ from swarmd_protocols.offload.cache import AnswerCache
 from swarmd_protocols.offload.cascade import Step, Walk, logit
 from swarmd_protocols.offload.decisions import Effect
 from swarmd_protocols.offload.dispatcher import Dispatcher
+from swarmd_protocols.offload.lending import Lender
 from swarmd_sim.run import offload_looks, offload_release
 from swarmd_sim.run.offload_fleet import KINDS, TRAFFIC
 from swarmd_sim.run.offload_release import Rollout
@@ -173,6 +174,10 @@ def _the_copys_answer_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "_on_answer", on_answer)
 
 
+def _what_is_held_never_begins(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_held", lambda self, job, now_ns: [])
+
+
 def _others_are_believed_upside_down(patch: pytest.MonkeyPatch) -> None:
     whole = Walk.add
 
@@ -197,6 +202,8 @@ TWO: dict[str, Any] = {
     "offload.busy": 1,
     "fault": KILLS,
 }
+HELD: dict[str, Any] = {**TWO, "offload.deadline_ms": 200.0}
+"""So long that the second can wait for the first."""
 
 
 def _cabinets_are_slow(patch: pytest.MonkeyPatch) -> None:
@@ -216,6 +223,7 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, str, dict[str, An
     (_old_answers_are_given, "offload.stale", "offload-traffic-200", {"offload.keep_s": 0.2}),
     (_recipes_share_answers, "offload.stale", "offload-traffic-200", {}),
     (_the_copys_answer_is_not_heard, "offload.copy_lost", "offload-traffic-200", TWO),
+    (_what_is_held_never_begins, "offload.copy_lost", "offload-traffic-200", HELD),
 ]
 
 
@@ -228,14 +236,28 @@ def test_a_checker_sees_its_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutant(monkeypatch)
-    if overrides is TWO:
+    if overrides is TWO or overrides is HELD:
         _cabinets_are_slow(monkeypatch)
     assert rule in {violation.rule for violation in run(name, **overrides).violations}
 
 
 def test_many_deaths_cost_no_request_that_two_had_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     _cabinets_are_slow(monkeypatch)
-    result = run(**TWO)
+    for wanted in (TWO, HELD):
+        result = run(**wanted)
+        assert result.violations == []
+        figures: Any = result.figures["offload"]
+        assert figures["copied"] > 500
+    assert figures["lost_to_deaths"] == 0
+
+
+def test_two_copies_cost_hardly_more_work_than_one() -> None:
+    """The second works where the first is late or dead, and only there: no death loses anything, at 5 % more work."""
+    deaths = [{"kind": "kill", "at_s": 12.0 + 1.6 * at, "duration_s": 1.0, "nodes": [at % 6]} for at in range(8)]
+    copies = {"radio.loss": 0.0, "offload.copies_share": 1.0, "offload.repeat_share": 0.0, "fault": deaths}
+    result = run(**copies)
     assert result.violations == []
     figures: Any = result.figures["offload"]
-    assert figures["copied"] > 500
+    assert figures["copied"] > 300
+    assert figures["lost_to_deaths"] == 0
+    assert figures["copies_extra_work_share"] <= 0.05

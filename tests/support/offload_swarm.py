@@ -180,6 +180,7 @@ def vectors() -> dict[str, messages.Message]:
         "deny": messages.Deny(DIGEST, messages.REASONS.index("spent")),
         "request": messages.Request(9, 5 << 28 | 1, DIGEST, 1, 480, b"input"),
         "an urgent request": messages.Request(9, 5 << 28 | 1, DIGEST, 1, 480, b"input", 0, 1),
+        "a request that is held": messages.Request(9, 5 << 28 | 1, DIGEST, 1, 480, b"input", held_ms=40),
         "answer": messages.Answer(9, b"answer", CRYPTO.sign(seed, messages.answer_bytes(bound, b"answer"))),
         "refusal": messages.Refusal(9, messages.REASONS.index("late")),
         "cancel": messages.Cancel(9),

@@ -69,6 +69,9 @@ OUT_OF_BOUNDS = [
             {"lane_bytes": -1},
             {"priority": 0},
             {"priority": 4},
+            {"held_ms": -1},
+            {"held_ms": 481},
+            {"left_ms": 60_000, "held_ms": messages.HELD_MAX_MS + 1},
             {"lane_bytes": messages.LANE_MAX_BYTES + 1},
         )
     ),
@@ -85,7 +88,7 @@ def test_an_older_lender_reads_an_urgent_request_as_any_other() -> None:
     urgent = msgspec.structs.replace(REQUEST, priority=1)
     assert decode_message(encode_message(urgent)) == urgent
     older = msgspec.msgpack.decode(encode_message(urgent), type=messages._Normal)
-    assert msgspec.structs.astuple(older) == msgspec.structs.astuple(REQUEST)[:-1]
+    assert msgspec.structs.astuple(older) == msgspec.structs.astuple(REQUEST)[:-2]
 
 
 ROW = messages.Row(DIGEST, 1, 1)

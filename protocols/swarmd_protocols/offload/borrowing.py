@@ -38,7 +38,7 @@ from swarmd_protocols.offload.decisions import (
 from swarmd_protocols.offload.dispatcher import TIMERS, Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME
-from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
+from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal
 from swarmd_protocols.offload.placement import Need, Offer, ability_number, come_by_ns
 from swarmd_protocols.offload.placement import Offered as OfferedBundle
 from swarmd_protocols.offload.purse import FREE, CostRule, Purse
@@ -46,12 +46,12 @@ from swarmd_protocols.offload.tickets import HeldTicket, open_ticket
 from swarmd_protocols.offload.under_way import (
     Asking,
     Open,
-    data_for,
     input_sha256_for,
     is_paid,
     key_of,
     may_be_kept,
     own_run,
+    request_of,
     size_of,
     split_number,
     still_waiting,
@@ -348,11 +348,11 @@ class Borrower:
                 one.digests[attempt] = digest
                 self._jobs[one.job] = number, attempt
                 return [Order(NAME, own_run(one, digest, until_ns))]
-            case Attempt(number, attempt, lender, digest):
+            case Attempt(number, attempt, lender, digest, _, held_until_ns):
                 assert lender is not None
                 one = self._open[number]
-                one.lenders[attempt] = lender
-                one.digests[attempt] = digest
+                one.lenders[attempt], one.digests[attempt] = lender, digest
+                one.held_until_ns[attempt] = held_until_ns
                 return self._request(one, attempt, lender, now_ns)
             case Cancel(number, attempt):
                 return self._cancel(number, attempt)
@@ -376,8 +376,8 @@ class Borrower:
         held, offer = self._tickets.get(where), self._offers.get(lender)
         by_ns = now_ns if is_new else min(ask.deadline_ns, come_by_ns(offer, size_of(ask), now_ns))
         if held is not None and held.is_good(size_of(ask), self._physical_ms(by_ns)):
-            left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
-            if left_ms < 1:
+            request = request_of(one, attempt, lender, held.ticket.number, now_ns)
+            if not request.left_ms:
                 return []  # Its deadline is about to end it.
             if not is_paid(one, attempt, offer, self._purse, now_ns):
                 return self._fail(ask.number, attempt, lender, now_ns, is_its_fault=False)
@@ -385,9 +385,6 @@ class Borrower:
             held.size_bytes -= size_of(ask)
             self.counts["requests"] += 1
             self.counts["request_bytes"] += size_of(ask)
-            wire = wire_number(ask.number, attempt)
-            data = data_for(ask, lender)
-            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes, ask.priority)
             send = Send(lender, messages.encode_message(request), True, Priority.BULK)
             return [*self._renew(held, where, now_ns), send]  # What stands behind no input measures the way.
         asking = self._asking.get(where)

@@ -102,6 +102,8 @@ class Attempt:
     digest: bytes
     """Of the bundle that is to answer."""
     until_ns: int
+    held_until_ns: int = 0
+    """The lender begins then, unless it is cancelled; in the past: at once."""
 
 
 @dataclass(frozen=True, slots=True)

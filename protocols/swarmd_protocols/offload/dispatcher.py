@@ -14,7 +14,8 @@
 - The own model is asked while it can still answer, so borrowing is never worse than thinking alone. A device without
   one gets no answer then.
 - Hedges are paid from a budget that each request fills by a twentieth.
-- A request that wants two copies has two lenders at work from the start, and a new one for each that fails.
+- A request that wants two copies has two lenders from the start, and a new one for each that fails. The second holds
+  what it was asked, and begins when the first is slower than its own 95th percentile, or while it can still answer.
 - Some answers are checked afterwards against the own model; who is often wrong is asked no more (`reputation.py`).
 
 Deterministic; time and randomness come in.
@@ -63,6 +64,10 @@ TIMERS = _HEDGE, _LAST_MOMENT, _PATIENCE, _DEADLINE = "hedge", "last-moment", "p
 _DOUBT_NS = 2_000_000_000
 """For so long a lender whose connection broke is asked only where there is no other, unless it is heard before:
 two periods of offers, after which membership has named a dead one."""
+_HELD_MARGIN = 1.5
+"""Times what a lender is expected to take that it is given before the deadline, if another works on it first."""
+HELD_MAX_NS = 10_000_000_000
+"""No lender holds a request for longer."""
 _DOUBT_GAP_NS = 1_000_000_000
 """One broken connection of a lender in a second sends requests to others: who hangs up all the time cannot double all
 work."""
@@ -97,6 +102,9 @@ class _Open:
     tried: list[NodeId | None] = field(default_factory=list)
     """Whom each attempt asked, by its index."""
     begun_ns: list[int] = field(default_factory=list)
+    """When each was asked, or is to begin."""
+    late_ns: int = 0
+    """When the one that was asked last to begin at once is slower than it ever is."""
     streams_ns: list[int] = field(default_factory=list)
     live: set[int] = field(default_factory=set)
     waits_ns: int = 0
@@ -257,7 +265,8 @@ class Dispatcher:
             del self._doubts[next(iter(self._doubts))]
         effects: list[Effect] = []
         for one in list(self._open.values()):
-            if not one.live or any(one.tried[attempt] != lender for attempt in one.live):
+            others = [attempt for attempt in one.live if one.tried[attempt] != lender]
+            if not one.live or any(one.begun_ns[attempt] <= now_ns for attempt in others):
                 continue
             if one.need.only is not None:
                 # Whoever placed it there places it anew.
@@ -265,6 +274,8 @@ class Dispatcher:
                             for effect in self._on_failed(one.need.number, attempt, now_ns)]  # fmt: skip
                 continue
             found, what = self._choose(one, now_ns), "rerouted"
+            if found is None and others:
+                continue  # What holds it begins by itself.
             if found is None and not (one.need.local_ns and None not in one.tried):
                 found, what = self._choose(one, now_ns, again=lender), "asked_again"
                 if found is None:
@@ -361,20 +372,28 @@ class Dispatcher:
             if found is None:
                 break
             self.counts["copied"] += 1
-            effects += self._ask(one, found[0], now_ns)
+            effects += self._ask(one, found[0], now_ns, self._held_until_ns(one, found[1], now_ns))
         return effects
 
-    def _ask(self, one: _Open, offer: Offer | None, now_ns: int) -> list[Effect]:
+    def _held_until_ns(self, one: _Open, takes_ns: float, now_ns: int) -> int:
+        """When a further lender begins: once those at work are late, and while there is time for it; at once where
+        nobody works.
+        """
+        is_worked_on = any(one.tried[attempt] is not None and one.begun_ns[attempt] <= now_ns for attempt in one.live)
+        until_ns = min(one.late_ns, one.need.deadline_ns - round(_HELD_MARGIN * takes_ns), now_ns + HELD_MAX_NS)
+        return max(now_ns, until_ns) if is_worked_on else now_ns
+
+    def _ask(self, one: _Open, offer: Offer | None, now_ns: int, begins_ns: int = 0) -> list[Effect]:
         need, attempt = one.need, len(one.tried)
         one.waits_ns = 0
         one.tried.append(None if offer is None else offer.node)
-        one.begun_ns.append(now_ns)
+        one.begun_ns.append(max(begins_ns, now_ns))
         one.streams_ns.append(0 if offer is None else stream_ns(offer, need))
         one.live.add(attempt)
         offered = None if offer is None else offer.of(need)
         digest = need.digest if offered is None else offered.digest
-        effects: list[Effect] = [Attempt(need.number, attempt, one.tried[attempt], digest, need.deadline_ns)]
-        if offer is not None:
+        effects: list[Effect] = [Attempt(need.number, attempt, one.tried[attempt], digest, need.deadline_ns, begins_ns)]
+        if offer is not None and begins_ns <= now_ns:
             ways = 1 if self._is_ready(offer, need, now_ns) else 2
             effects += self._hedge_after(one, stated_ns(offer, need), ways, now_ns)
         return effects
@@ -383,7 +402,7 @@ class Dispatcher:
         one = self._open.get(number)
         if one is None or attempt not in one.live:
             return []
-        one.begun_ns[attempt] = now_ns
+        one.begun_ns[attempt] = max(one.begun_ns[attempt], now_ns)
         offer = self._offers.get(one.tried[attempt] or NodeId(b""))
         if offer is None or offer.of(one.need) is None or attempt != len(one.tried) - 1:
             return []
@@ -393,8 +412,8 @@ class Dispatcher:
         """A timer for when a lender is slower than it ever is, if there is still time then."""
         lender = one.tried[-1]
         assert lender is not None
-        hedge_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[-1]))
-        return [SetTimer(one.need.number, _HEDGE, hedge_ns)] if hedge_ns < one.need.deadline_ns else []
+        one.late_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[-1]))
+        return [SetTimer(one.need.number, _HEDGE, one.late_ns)] if one.late_ns < one.need.deadline_ns else []
 
     def _choose(
         self, one: _Open, now_ns: int, again: NodeId | None = None, shunned: _Shunned | None = None
@@ -436,7 +455,7 @@ class Dispatcher:
     def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
         lender = one.tried[attempt]
-        if lender is not None:
+        if lender is not None and now_ns + penalty_ns >= one.begun_ns[attempt]:  # Else it did not wait: no measure.
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
             self.times_of(lender).note(took_ns, now_ns, is_answer=is_answer, stream_ns=one.streams_ns[attempt])
 

@@ -5,12 +5,13 @@
 - Nobody is served without a ticket, and what a ticket bounds is judged before anything is handed to a runtime.
 - What it took runs in the order of turns (`turns.py`): urgent work first, within each borrower's share.
 - Every table is bounded: jobs in all and of each borrower, tickets and borrowers (`tickets.py`).
+- What another lender works on is held: it takes a place and its input's bytes, and no work until its time has come.
 - A job ends once: by what came out, by its deadline, by a cancel, or when its borrower is no member any more.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from swarmd_protocols.crypto import Crypto
@@ -90,6 +91,8 @@ class _Job:
     until_ns: int
     """Its deadline."""
     taken_ns: int
+    held: Request | None = None
+    """What was asked, while another lender works on it."""
 
 
 class Lender:
@@ -132,6 +135,10 @@ class Lender:
     def jobs_by_borrower(self) -> dict[NodeId, int]:
         """The same, by who asked."""
         return dict(Counter(job.bound.borrower for job in self._jobs.values()))
+
+    def held_for(self, borrower: NodeId) -> list[int]:
+        """Numbers of its requests, as they were on the wire, that are held for it."""
+        return [one.bound.id for one in self._jobs.values() if one.held is not None and one.bound.borrower == borrower]
 
     def on_stock(self, stock: requests.Stock) -> None:
         """What the device could lend has changed."""
@@ -197,7 +204,7 @@ class Lender:
         time_ns = 0 if held is None else self._unit_ns(held) * request.units
         if not reason and request.units > 1 and time_ns > self._config.turn_ns:
             reason = "too-large"
-        if not reason and self._queue_ns() + time_ns >= request.left_ms * _MS:
+        if not reason and max(self._queue_ns(), request.held_ms * _MS) + time_ns >= request.left_ms * _MS:
             reason = "late"
         if reason:
             self.counts[f"refused_{reason}"] += 1
@@ -205,15 +212,37 @@ class Lender:
             return [_say(borrower, Refusal(request.id, REASONS.index(reason)))]
         job = next(self._numbers)
         until_ns = now_ns + request.left_ms * _MS
-        turn_ns = self._turn(borrower, request.priority, time_ns, now_ns)
         bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
-        self._jobs[job] = _Job(bound, time_ns, size, turn_ns, until_ns, now_ns)
+        one = self._jobs[job] = _Job(bound, time_ns, size, 0, until_ns, now_ns, held=request)
         self.counts["taken"] += 1
+        due = SetTimer(_due(job), until_ns)
+        if request.held_ms:
+            self.counts["held"] += 1
+            return [due, SetTimer(_held(job), now_ns + request.held_ms * _MS)]
+        return [due, *self._begin(job, one, request, now_ns)]
+
+    def on_held(self, job: int, now_ns: int) -> list[SubEffect]:
+        """What another lender works on is not answered yet: it is begun here, where there is time for it."""
+        one = self._jobs.get(job)
+        if one is None or one.held is None:
+            return []
+        if self._queue_ns() + one.time_ns < one.until_ns - now_ns:
+            return self._begin(job, one, one.held, now_ns)
+        del self._jobs[job]
+        self.counts["refused_late"] += 1
+        self._ledger.note("refused_late", one.bound.borrower, one.bound.digest, one.size_bytes)
+        return [CancelTimer(_due(job)), _say(one.bound.borrower, Refusal(one.bound.id, REASONS.index("late")))]
+
+    def _begin(self, job: int, one: _Job, request: Request, now_ns: int) -> list[SubEffect]:
+        """Hand it to the runtime, in its turn."""
+        borrower = one.bound.borrower
+        turn_ns = self._turn(borrower, request.priority, one.time_ns, now_ns)
+        self._jobs[job] = replace(one, turn_ns=turn_ns, held=None)
         order = requests.Infer(
-            job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes, turn_ns,
+            job, request.digest, request.data, request.units, one.until_ns, borrower, request.lane_bytes, turn_ns,
             request.id,
         )  # fmt: skip
-        return [SetTimer(_due(job), until_ns), Order(NAME, order)]
+        return [Order(NAME, order)]
 
     def on_outside(self, sender: NodeId, message: Ask | Request, rule: str, now_ns: int) -> list[SubEffect]:
         """Somebody asks whom a rule of the owner leaves out: it is told which, and nothing is done for it."""
@@ -272,8 +301,9 @@ class Lender:
 
     def _turn(self, borrower: NodeId, priority: int, time_ns: int, now_ns: int) -> int:
         """When a request that is taken has its turn; how urgent its borrower calls its work is written down."""
-        waiting = [Waiting(one.turn_ns, one.time_ns, one.until_ns) for one in self._jobs.values()]
-        sharing = len({one.bound.borrower for one in self._jobs.values()} | {borrower})
+        begun = [one for one in self._jobs.values() if one.held is None]
+        waiting = [Waiting(one.turn_ns, one.time_ns, one.until_ns) for one in begun]
+        sharing = len({one.bound.borrower for one in begun} | {borrower})
         turn = self._turns.take(borrower, priority, time_ns, sharing, waiting, now_ns)
         self.counts[f"taken_{PRIORITIES[priority]}"] += 1
         if priority == HIGH:
@@ -286,8 +316,11 @@ class Lender:
     def _end(self, jobs: list[int]) -> list[SubEffect]:
         effects: list[SubEffect] = []
         for job in jobs:
-            del self._jobs[job]
-            effects += [CancelTimer(_due(job)), Order(NAME, requests.Drop(job))]
+            is_begun = self._jobs.pop(job).held is None
+            effects += [
+                CancelTimer(_due(job)),
+                Order(NAME, requests.Drop(job)) if is_begun else CancelTimer(_held(job)),
+            ]
         return effects
 
     def _unheard(self, borrower: NodeId) -> list[SubEffect]:
@@ -302,7 +335,7 @@ class Lender:
         return held.unit_ns or _UNMEASURED_NS
 
     def _queue_ns(self) -> int:
-        return self._stock.queue_ns + sum(job.time_ns for job in self._jobs.values())
+        return self._stock.queue_ns + sum(job.time_ns for job in self._jobs.values() if job.held is None)
 
 
 def is_small(message: Message) -> bool:
@@ -317,3 +350,7 @@ def _say(to: NodeId, message: Message) -> Send:
 
 def _due(job: int) -> TimerKey:
     return (NAME, "job", job)
+
+
+def _held(job: int) -> TimerKey:
+    return (NAME, "held", job)

@@ -36,6 +36,8 @@ MESSAGE_MAX_BYTES = PAYLOAD_MAX_BYTES + 1024
 """A payload and what stands beside it."""
 DEADLINE_MAX_MS = 60_000
 """The latest deadline of a request: what waits longer is a batch job."""
+HELD_MAX_MS = 10_000
+"""For so long a lender holds a request that another works on: a place of its borrower's, and no work."""
 UNITS_MAX = 64
 """Items in one request: what one batch of a worker may have."""
 DIGEST_BYTES = 32
@@ -149,10 +151,12 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Of its input that the lender's worker fetches from the borrower's, as `data` tells it."""
     priority: int = NORMAL
     """By the borrower's word (`turns.py`); an older lender does not read it."""
+    held_ms: int = 0
+    """Another lender works on it; this one begins after so long, unless it is cancelled. An older one does at once."""
 
 
 class _Normal(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A request of normal priority, in the bytes that it always had."""
+    """A request of normal priority that is begun at once, in the bytes that it always had."""
 
     id: int
     ticket: int
@@ -194,8 +198,8 @@ _DESCRIPTORS: "msgspec.msgpack.Decoder[Descriptor]" = msgspec.msgpack.Decoder(De
 
 def encode_message(message: Message) -> bytes:
     """Bytes for `Send`."""
-    if isinstance(message, Request) and message.priority == NORMAL:
-        return _ENCODER.encode(_Normal(*msgspec.structs.astuple(message)[:-1]))
+    if isinstance(message, Request) and message.priority == NORMAL and not message.held_ms:
+        return _ENCODER.encode(_Normal(*msgspec.structs.astuple(message)[:-2]))
     return _ENCODER.encode(message)
 
 
@@ -240,6 +244,7 @@ def _check_request(request: Request) -> None:
     _check(len(request.data) <= PAYLOAD_MAX_BYTES, f"an input has at most {PAYLOAD_MAX_BYTES} bytes")
     _check(0 <= request.lane_bytes <= LANE_MAX_BYTES, f"at most {LANE_MAX_BYTES} bytes are fetched")
     _check(request.priority in PRIORITIES, "no priority")
+    _check(0 <= request.held_ms <= min(HELD_MAX_MS, request.left_ms), f"a request is held for {HELD_MAX_MS} ms at most")
 
 
 def _check(holds: bool, what: str) -> None:

@@ -189,6 +189,10 @@ class Offload:
         """The same, by who asked."""
         return self._lender.jobs_by_borrower()
 
+    def held_for(self, borrower: NodeId) -> list[int]:
+        """Numbers of a borrower's requests, as they were on the wire, that another lender works on."""
+        return self._lender.held_for(borrower)
+
     # --- SubProtocol ------------------------------------------------------------------------------------------------
 
     @property
@@ -272,6 +276,8 @@ class Offload:
                 return self._borrower.on_timer(number, what, now_ns)
             case (_, "job", int(job)):
                 return self._lender.on_due(job)
+            case (_, "held", int(job)):
+                return self._lender.on_held(job, now_ns)
             case _:
                 return []
 

@@ -43,12 +43,15 @@ class Open:
     """What is set aside for each attempt that went out."""
     sent_ns: dict[int, int] = field(default_factory=dict)
     """When each of them did."""
+    held_until_ns: dict[int, int] = field(default_factory=dict)
+    """When each is begun."""
     job: int = 0
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
     proofs: dict[int, bytes] = field(default_factory=dict)
 
 
+_MS = 1_000_000
 _ATTEMPT_BITS = 3
 """Of a request's number on the wire: which attempt it is."""
 NUMBER_MAX = (1 << 60) - 1
@@ -104,6 +107,17 @@ def input_sha256_for(one: Open, lender: NodeId) -> bytes:
 def size_of(ask: requests.Borrow) -> int:
     """Bytes of its input, however they travel."""
     return len(ask.data) + ask.lane_bytes
+
+
+def request_of(one: Open, attempt: int, lender: NodeId, ticket: int, now_ns: int) -> messages.Request:
+    """What asks a lender now; `left_ms` 0: its deadline is about to end it."""
+    ask = one.ask
+    left_ms = max(0, min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS))
+    held_ms = max(0, min(messages.HELD_MAX_MS, (one.held_until_ns.get(attempt, 0) - now_ns) // _MS, left_ms))
+    wire, data = wire_number(ask.number, attempt), data_for(ask, lender)
+    return messages.Request(
+        wire, ticket, one.digests[attempt], ask.units, left_ms, data, ask.lane_bytes, ask.priority, held_ms
+    )
 
 
 def own_run(one: Open, digest: bytes, until_ns: int) -> requests.Infer:

@@ -10,7 +10,8 @@
 - `offload.silent_kept`: a lender that answers nothing is asked little by each borrower.
 - `offload.stale`: an answer that was kept is the one to this very question, and younger than the program allowed.
 - `offload.copy_lost`: a request that two lenders had taken has its answer, though one of them died, if the other had
-  it ready in time; judged where only deaths happen, since a frame that the air loses is lost to any protocol.
+  it ready in time; and no lender that lives still holds it then. Judged where only deaths happen, since a frame that
+  the air loses is lost to any protocol.
 
 Of looks (traffic, where the plan decides; a device that is killed, frozen or slowed meanwhile is excused):
 
@@ -23,7 +24,9 @@ Of looks (traffic, where the plan decides; a device that is killed, frozen or sl
 
 from collections import deque
 
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import requests
+from swarmd_protocols.offload.under_way import split_number
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.faults.faults import FAULTS
 from swarmd_sim.run.host import Host
@@ -52,6 +55,13 @@ LOOKS_LEAST = 500
 """Fewer say nothing about shares."""
 _OWN_FAULTS = frozenset(kind for kind, about in FAULTS.items() if about.family in ("process", "cpu", "clock", "disk"))
 """What happens to the device itself: nobody else can answer for it."""
+
+
+def _holds(lender: Device, borrower: Device, number: int) -> bool:
+    """Whether a device that lives has been given a request, and has not begun with it."""
+    protocol = lender.protocol if lender.host.process_up else None
+    held = protocol.held_for(NodeId(borrower.host.node_id)) if protocol is not None else []
+    return any(split_number(wire)[0] == number for wire in held)
 
 
 class OffloadChecker(CheckerBase, Listener):
@@ -89,8 +99,16 @@ class OffloadChecker(CheckerBase, Listener):
         if settle.data is None and asked.copies > 1 and self._only_deaths:
             there_ns = asked.deadline_ns - BACK_NS
             ran = [index for index, life, at_ns in asked.ran if at_ns < there_ns and self._world.lives(index, life)]
-            if ran and any(not self._world.lives(*lender) for lender in asked.taken):
+            if not any(not self._world.lives(*lender) for lender in asked.taken):
+                return
+            if ran:
                 text = f"request {settle.number} of {name} is lost with a lender, and node {ran[0]} had its answer"
+                watch.violate("offload.copy_lost", text)
+            holders = [one.host.name for one in self._world.devices.values() if _holds(one, device, settle.number)]
+            if holders:
+                text = (
+                    f"request {settle.number} of {name} is lost with a lender, and {holders[0]} has not begun with it"
+                )
                 watch.violate("offload.copy_lost", text)
 
     @property

@@ -90,18 +90,21 @@ def _infeasible(counts: Mapping[str, int]) -> float:
 
 def _lost(settled: Sequence[Asked]) -> Figures:
     """Accepted requests that a death has cost, and work beyond one inference an answer."""
-    lost, doubled, ran, used = [0, 0], 0, 0, 0
+    lost, doubled, ran, used, copies_ran, copies_used = [0, 0], 0, 0, 0, 0, 0
     for one in settled:
         doubled += one.copies > 1
         if one.data_out is None and one.dead:
             lost[len(one.taken) > one.dead] += 1
         if one.copies == 1 and one.lender is not None and not one.is_kept:
             ran, used = ran + len(one.ran), used + 1
+        elif one.copies > 1 and one.lender is not None and not one.is_kept:
+            copies_ran, copies_used = copies_ran + len(one.ran), copies_used + 1
     return {
         "lost_to_deaths": lost[0],
         "copied": doubled,
         "lost_with_one_alive": lost[1],
         "extra_work_share": round((ran - used) / max(1, used), 4),
+        "copies_extra_work_share": round((copies_ran - copies_used) / max(1, copies_used), 4),
     }
 
 

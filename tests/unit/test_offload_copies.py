@@ -1,0 +1,129 @@
+"""Two copies of a request: one lender works on it, the other holds it, and begins where the first is late or dead.
+
+Each rule has a mutant (`tests/mutants/test_offload_mutants.py`).
+"""
+
+import pytest
+
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import lending, messages, requests
+from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
+from tests.unit.test_offload import LENDER, ME, THIRD, reasons, said
+
+
+def two_copies(lenders: int, left_ms: int = 500) -> tuple[Swarm, NodeId, NodeId]:
+    """A request of which two lenders know, and nobody runs anything: the swarm, who works on it, and who holds it."""
+    swarm = Swarm(1 + lenders)
+    swarm.turn()
+    swarm.keeps = set(NODES)
+    swarm.command(ME, requests.Borrow(1, DIGEST, b"input", 1, swarm.now_ns + left_ms * MS, copies=2))
+    swarm.turn()
+    taken = [node for node in NODES[1 : 1 + lenders] if swarm.nodes[node].jobs]
+    working = [node for node in taken if infers(swarm, node)]
+    assert (len(taken), len(working)) == (2, 1), "two have it, and one works on it"
+    return swarm, working[0], next(node for node in taken if node not in working)
+
+
+def infers(swarm: Swarm, node: NodeId) -> list[requests.Infer]:
+    return [one for one in swarm.orders[node] if isinstance(one, requests.Infer)]
+
+
+def test_the_second_of_two_copies_costs_no_work_where_the_first_is_in_time() -> None:
+    swarm, working, holding = two_copies(2)
+    (request,) = [one for _, to, one in swarm.said if isinstance(one, messages.Request) and to == holding]
+    assert 0 < request.held_ms < request.left_ms
+    assert swarm.nodes[holding].jobs_by_borrower() == {ME: 1}, "it takes a place"
+    assert swarm.nodes[holding].held_for(ME) == [request.id]
+    swarm.later(request.held_ms - 1)
+    swarm.keeps = {*NODES} - {working}
+    swarm.turn()
+    (settle,) = swarm.settles()
+    assert settle.lender == working
+    swarm.keeps = {holding}
+    swarm.later(500)
+    assert not swarm.nodes[holding].jobs, "nobody waits for it any more"
+    assert not any(isinstance(one, requests.Infer | requests.Drop) for one in swarm.orders[holding]), "nor has it begun"
+    assert swarm.nodes[ME].counts()["borrow_copied"] == 1
+
+
+def test_two_copies_and_a_death_in_the_middle() -> None:
+    """The lender that works dies with the request in its hands, and nobody knows: the other begins, and answers."""
+    swarm, working, holding = two_copies(2)
+    swarm.keeps = {working}
+    swarm.later(200)
+    assert [settle.lender for settle in swarm.settles()] == [holding]
+    assert [type(one) for one in swarm.orders[working]] == [requests.Infer, requests.Drop], "it works for nobody"
+    deadline_ns = swarm.now_ns + 500 * MS
+    with pytest.raises(StateError, match="3 copies"):
+        swarm.command(NODES[0], requests.Borrow(2, DIGEST, b"input", 1, deadline_ns, copies=3))
+
+
+def test_a_held_copy_begins_in_time_for_a_short_deadline() -> None:
+    """Whatever the first usually takes: the second has its own time and half of it."""
+    swarm, working, holding = two_copies(2, left_ms=60)
+    swarm.keeps = {working}
+    swarm.later(29)
+    assert not infers(swarm, holding)
+    assert not swarm.settles()
+    swarm.later(2)
+    assert [settle.lender for settle in swarm.settles()] == [holding]
+    swarm = Swarm(3)
+    swarm.turn()
+    swarm.keeps = set(NODES)
+    swarm.command(ME, requests.Borrow(1, DIGEST, b"input", 1, swarm.now_ns + 25 * MS, copies=2))
+    swarm.turn()
+    assert infers(swarm, LENDER), "with less than that both begin at once"
+    assert infers(swarm, THIRD)
+
+
+def test_a_broken_connection_does_not_wait_for_who_holds_it() -> None:
+    """A third begins at once; where there is none, who holds it begins by itself."""
+    for lenders in (2, 3):
+        swarm, working, holding = two_copies(lenders)
+        before = {node: len(infers(swarm, node)) for node in swarm.nodes}
+        swarm.command(ME, requests.Doubt(working))
+        swarm.turn()
+        begun = [node for node in swarm.nodes if len(infers(swarm, node)) > before[node]]
+        assert begun == ([] if lenders == 2 else [node for node in NODES[1:4] if node not in (working, holding)])
+        swarm.keeps = {working}
+        swarm.later(200)
+        assert [settle.lender for settle in swarm.settles()] == [begun[0] if begun else holding]
+
+
+def test_what_is_held_makes_nobody_wait_and_is_refused_where_its_time_has_passed() -> None:
+    swarm, _, holding = two_copies(2)
+    offer = messages.decode_descriptor(swarm.nodes[holding]._lender.offer(3_000).body)
+    assert [row.queue_us for row in offer.rows] == [0], "what is held is no queue"
+    swarm.stock(holding, queue_ns=10_000 * MS)
+    swarm.later(300)
+    assert reasons(swarm) == ["late"], "it says so, and begins nothing"
+    assert not infers(swarm, holding)
+    assert not swarm.nodes[holding].jobs
+
+
+def test_who_asks_for_much_to_be_held_has_no_more_places_than_others() -> None:
+    """Nor does anything stay held: it begins, or its borrower goes."""
+    swarm = Swarm()
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    number = said(swarm, messages.Request)[0].ticket
+    swarm.keeps = {LENDER}
+    for request in range(100, 120):
+        left_ms, held_ms = messages.DEADLINE_MAX_MS, messages.HELD_MAX_MS
+        swarm.hear(LENDER, ME, messages.Request(request, number, DIGEST, 1, left_ms, b"input", held_ms=held_ms))
+    assert swarm.nodes[LENDER].jobs_by_borrower() == {ME: lending.LendingConfig().jobs_each}
+    assert reasons(swarm) == ["busy"] * 16
+    swarm.later(messages.HELD_MAX_MS - 1)
+    assert not infers(swarm, LENDER)
+    swarm.later(1)
+    assert len(infers(swarm, LENDER)) == lending.LendingConfig().jobs_each
+    for request in range(200, 204):
+        swarm.hear(LENDER, ME, messages.Cancel(request - 100))
+        swarm.hear(LENDER, ME, messages.Request(request, number, DIGEST, 1, left_ms, b"input", held_ms=held_ms))
+    assert len(swarm.nodes[LENDER].held_for(ME)) == lending.LendingConfig().jobs_each
+    swarm.meet(LENDER, without=(ME,))
+    assert not swarm.nodes[LENDER].jobs
+    swarm.later(messages.HELD_MAX_MS)
+    assert len(infers(swarm, LENDER)) == lending.LendingConfig().jobs_each, "nothing of who is gone begins"
