@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.soak.figures import CURVE_S, Sample, curve, growth, slope_h
-from tests.bench.soak.ledger import TTL_S, Ledger, place_of, spot_at
+from tests.bench.soak.ledger import TTL_S, Ledger, cells_by, place_of, spot_at
 
 MIB = 1 << 20
 NOW_S = 1.8e9
@@ -104,3 +104,9 @@ def test_the_report_names_the_file_that_grew() -> None:
     shown = curve(rows)
     assert [row["at_s"] for row in shown] == [CURVE_S * i for i in range(25)]
     assert shown[2] == {"at_s": 600, "memory_mb": 30.0, "files": {"small": 9, "log": 140, "late": 0}}
+
+
+def test_most_cells_are_done_in_the_warm_up_and_the_last_at_the_end() -> None:
+    at = [cells_by(at_s, 1_800, 7_200, 240) for at_s in (0, 900, 1_800, 4_500, 7_200, 9_000)]
+    assert at == [0, 108, 216, 228, 240, 240]
+    assert cells_by(0.0, 0.0, 10.0, 240) == 216

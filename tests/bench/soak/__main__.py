@@ -36,7 +36,7 @@ from swarmd.errors import DaemonError
 from swarmd.identity.files import dev_fleet_secret
 from swarmd_sim.world.address import parse_farm_url
 from tests.bench.soak.figures import Sample, curve, growth, look_at
-from tests.bench.soak.ledger import Ledger, place_of
+from tests.bench.soak.ledger import Ledger, cells_by, place_of
 from tests.support.daemons import Running, wait_for
 from tests.support.exclusive import own_port
 
@@ -167,7 +167,7 @@ class Soak:
             self._look: SAMPLE_S,
             # Every spot once within the warm-up: the picture is full then, and what grows on is a leak.
             self._observe: min(OBSERVE_S, 0.8 * self.options.warm * 60 / SPOTS),
-            self._finish_cell: seconds / CELLS,
+            self._finish_cell: min(seconds, self.options.warm * 60) / CELLS,
             self._show: SHOW_S,
             self._tell: TELL_S,
             self._count_rows: max(SAMPLE_S, self.options.warm * 60),
@@ -224,7 +224,7 @@ class Soak:
 
     def _cells_due(self) -> int:
         """Cells that may have been done by this time, and were not."""
-        return min(CELLS, int(self.now_s / (self.options.minutes * 60) * CELLS)) - self._cells_done
+        return cells_by(self.now_s, self.options.warm * 60, self.options.minutes * 60, CELLS) - self._cells_done
 
     def _finish_cell_at(self, node: Node) -> None:
         cell = f"s{self._cells_done:03}"

@@ -47,6 +47,19 @@ def spot_at(east_m: float, north_m: float) -> int | None:
     return spot if max(abs(east - east_m), abs(north - north_m)) <= SPOT_GAP_M / 4 else None
 
 
+def cells_by(now_s: float, warm_s: float, end_s: float, cells: int) -> int:
+    """Cells that are done by a time: nine of ten within the warm-up, as what is done is kept for ever and counts as
+    growth; the rest until the end, so that each kill may take one along.
+
+    >>> [cells_by(at_s, 1_800, 7_200, 240) for at_s in (0, 900, 1_800, 4_500, 7_200, 9_000)]
+    [0, 108, 216, 228, 240, 240]
+    """
+    early = cells * 9 // 10
+    if now_s < warm_s:
+        return int(early * now_s / warm_s)
+    return early + int((cells - early) * min(1.0, (now_s - warm_s) / max(1.0, end_s - warm_s)))
+
+
 class Ledger:
     """Everything that was acknowledged."""
 
