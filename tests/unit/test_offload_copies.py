@@ -92,14 +92,16 @@ def test_a_broken_connection_does_not_wait_for_who_holds_it() -> None:
 
 
 def test_what_is_held_makes_nobody_wait_and_is_refused_where_its_time_has_passed() -> None:
+    for battery, queue_ns, reason in ((None, 10_000 * MS, "late"), (100, 0, "not-lending")):
+        swarm, _, holding = two_copies(2)
+        swarm.stock(holding, battery=battery, queue_ns=queue_ns)
+        swarm.later(300)
+        assert reasons(swarm) == [reason], "it says so, and begins nothing"
+        assert not infers(swarm, holding)
+        assert not swarm.nodes[holding].jobs
     swarm, _, holding = two_copies(2)
     offer = messages.decode_descriptor(swarm.nodes[holding]._lender.offer(3_000).body)
     assert [row.queue_us for row in offer.rows] == [0], "what is held is no queue"
-    swarm.stock(holding, queue_ns=10_000 * MS)
-    swarm.later(300)
-    assert reasons(swarm) == ["late"], "it says so, and begins nothing"
-    assert not infers(swarm, holding)
-    assert not swarm.nodes[holding].jobs
 
 
 def test_who_asks_for_much_to_be_held_has_no_more_places_than_others() -> None:

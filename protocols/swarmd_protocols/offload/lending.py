@@ -226,18 +226,21 @@ class Lender:
         one = self._jobs.get(job)
         if one is None or one.held is None:
             return []
-        if self._queue_ns() + one.time_ns < one.until_ns - now_ns:
+        reason = "" if self.is_willing and self._held(one.bound.digest) is not None else "not-lending"
+        if not reason and self._queue_ns() + one.time_ns >= one.until_ns - now_ns:
+            reason = "late"
+        if not reason:
             return self._begin(job, one, one.held, now_ns)
         del self._jobs[job]
-        self.counts["refused_late"] += 1
-        self._ledger.note("refused_late", one.bound.borrower, one.bound.digest, one.size_bytes)
-        return [CancelTimer(_due(job)), _say(one.bound.borrower, Refusal(one.bound.id, REASONS.index("late")))]
+        self.counts[f"refused_{reason}"] += 1
+        self._ledger.note(f"refused_{reason}", one.bound.borrower, one.bound.digest, one.size_bytes)
+        return [CancelTimer(_due(job)), _say(one.bound.borrower, Refusal(one.bound.id, REASONS.index(reason)))]
 
     def _begin(self, job: int, one: _Job, request: Request, now_ns: int) -> list[SubEffect]:
         """Hand it to the runtime, in its turn."""
         borrower = one.bound.borrower
         turn_ns = self._turn(borrower, request.priority, one.time_ns, now_ns)
-        self._jobs[job] = replace(one, turn_ns=turn_ns, held=None)
+        self._jobs[job] = replace(one, turn_ns=turn_ns, taken_ns=now_ns, held=None)
         order = requests.Infer(
             job, request.digest, request.data, request.units, one.until_ns, borrower, request.lane_bytes, turn_ns,
             request.id,
