@@ -12,6 +12,7 @@ from swarmd_protocols.swim.first_contact import FirstContact
 from tests.property import test_comeback_laws as comebacks
 from tests.property import test_stranger_laws as laws
 from tests.support.mutants import Mutant, assert_found
+from tests.unit import test_swim_hostile as hostile
 
 
 def full_answer_to_a_frame_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +46,14 @@ def notice_under_the_key_of_the_hello(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Channel, "seal_notice", lambda self, frame, group=None: genuine(self, frame, 1))
 
 
+def only_the_newest_key_greets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact_module, "_TURNS", 1 << 60)
+
+
+def only_the_newest_key_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Channel, "older_group", lambda self, turn: None)
+
+
 def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     shared: dict[int, TokenBucket] = {}
 
@@ -71,6 +80,14 @@ def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
             lambda: comebacks.test_whoever_was_off_while_keys_changed_is_let_in_within_seconds(1, keep_journal=False),
         ),
         (notice_under_the_key_of_the_hello, lambda: laws.test_two_notices_reach_whoever_holds_either_group_key(2)),
+        (
+            only_the_newest_key_greets,
+            lambda: hostile.test_who_alone_was_told_the_newest_group_key_meets_the_others(is_known=False),
+        ),
+        (
+            only_the_newest_key_is_spoken,
+            lambda: hostile.test_who_alone_was_told_the_newest_group_key_meets_the_others(is_known=True),
+        ),
         (one_bucket_for_all, laws.test_junk_spends_nothing_of_what_newcomers_need),
     ],
 )

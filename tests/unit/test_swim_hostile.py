@@ -281,6 +281,33 @@ def test_group_key_rotation_with_a_node_away_during_all_of_it():
     assert net.run_until(lambda: net.hosts[4].node.group_keys()[0] == b"\3" * 32, 5) is not None
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_who_alone_was_told_the_newest_group_key_meets_the_others(is_known):
+    """Officers hand a new key to a node that begins and has met nobody: it greets, and is asked, under a key that the
+    others cannot open. They lack it until they meet.
+    """
+    net = Net(5, start=False)
+    for index in range(5 if is_known else 4):
+        net.feed(index, Started())
+    net.run(5)
+    net.cut([4], [0, 1, 2, 3])
+    if is_known:
+        net.kill(4)
+        net.run(3)
+        net.restart(4, keep_journal=False)
+    else:
+        net.feed(4, Started())
+    for counter in (2, 3):
+        key = GroupKey("test", counter, bytes((counter,)) * 32)
+        statement = sign_statement("group", key, dev_role_seeds(SECRET, "enrol"), net.crypto)
+        net.feed(4, Command("node", AddStatement("group", statement)))
+    net.run(2)
+    assert len(net.states(4)) == 1, "it has met nobody yet"
+    net.blocked.clear()
+    assert net.run_until(lambda: all(host.node.group_keys()[0] == b"\3" * 32 for host in net.hosts), 15) is not None
+    assert net.run_until(net.formed, 5) is not None
+
+
 def test_a_damaged_journal_is_survived():
     net = formed(3)
     rng = Random(1)

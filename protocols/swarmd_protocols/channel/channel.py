@@ -217,6 +217,11 @@ class Channel:
             counter: blake2b(key, digest_size=32, person=b"swarmd-contact").digest() for counter, key in keys.items()
         }
 
+    def older_group(self, turn: int) -> int | None:
+        """Counter of one of the group keys before the newest, each in its turn; None where there is no other."""
+        others = sorted((counter for counter in self._group_keys if counter != self._group_seal), reverse=True)
+        return others[turn % len(others)] if others else None
+
     def seal_group(self, body: bytes, counter: int | None = None) -> bytes:
         """A frame that every holder of the group key can open; the newest key where no counter is given."""
         chosen = self._group_seal if counter is None else counter

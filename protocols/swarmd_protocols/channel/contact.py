@@ -17,6 +17,8 @@ Rules that this file keeps:
   boot, so it is checked, not looked up.
 - What is unproven, what is proven, and what this node begins itself spend from buckets of their own.
 - A group frame opens once: a recorded one that is played again is dropped before it is opened.
+- Who has the newest group key may be the only one: of what it says first to an address whose key it does not know every
+  third hello and every other notice goes under one before. What a hello says is no secret of a key's.
 
 Source:
     Donenfeld, "WireGuard: Next Generation Kernel Network Tunnel" (NDSS 2017), section 5.3 (cookies under load).
@@ -57,6 +59,8 @@ _NONCES_MAX = 2_048
 """Nonces of opened group frames remembered in each of two generations: 10 s of hellos at the highest rates taken."""
 _COOKIE_NS = 60 * _S
 """How long a cookie's secret is used; it is accepted for as long again. WireGuard takes two minutes in all too."""
+_TURNS = 3
+"""Of so many hellos to an address one goes under a group key before the newest."""
 _COUNTERS_BACK = 64
 """A notice speaks of one of the last so many frames to its sender, or it is not believed: the replay window's width."""
 
@@ -77,6 +81,8 @@ class _Hello:
     nonce: bytes
     parts: tuple[bytes, ...]
     group: int | None
+    turn: int = 0
+    """How many hellos went there before, while it was remembered."""
 
 
 class Contacts:
@@ -127,12 +133,16 @@ class Contacts:
             return None
         self._hello_sent_ns.pop(hello_key, None)
         _remember(self._hello_sent_ns, hello_key, now_ns)
+        said = self._said.get(address)
+        if group is None and said is not None and said.turn % _TURNS == _TURNS - 1:
+            group = self._channel.older_group(said.turn // _TURNS)
         return self._seal(address, (*parts, extra) if extra else tuple(parts), group, now_ns)
 
     def _seal(self, address: Address, parts: tuple[bytes, ...], group: int | None, now_ns: int) -> bytes:
         frame = self._channel.seal_group(join(parts), group)
-        self._said.pop(address, None)
-        _remember(self._said, address, _Hello(self._channel.nonce_start(frame), parts, group))
+        before = self._said.pop(address, None)
+        turn = 0 if before is None else before.turn + 1
+        _remember(self._said, address, _Hello(self._channel.nonce_start(frame), parts, group, turn))
         cookie, since_ns = self._cookies.get(address, (b"", 0))
         if cookie and now_ns - since_ns < _COOKIE_NS and len(frame) + CONTACT_OVERHEAD_BYTES <= DATAGRAM_MAX_BYTES:
             return self._channel.contact(cookie, frame)
@@ -195,7 +205,8 @@ class Contacts:
             self._counters["notices_over_rate"] += 1
             return None
         # In turn: a hello proves a group key, and not that it came from this address.
-        group = self._groups.get(source) if was_newest else None
+        older = self._channel.older_group(now_ns // _S)
+        group = self._groups.get(source, older) if was_newest else None
         self._noticed.pop(source, None)
         _remember(self._noticed, source, (now_ns, group is None))
         return self._channel.seal_notice(frame, group)
