@@ -90,13 +90,68 @@ def who_is_far_from_all_goes_there_in_seconds() -> None:
     assert abs(clock.offset_ns - true_ns - 200 * MS) <= 60 * MS
 
 
+def fielded(far: int) -> tuple[Clock, list[NodeId], int]:
+    """A clock with eight near and 41 out of reach, of whom so many have answered; set a while ago.
+
+    Returns:
+        It, its voters, the near ones first, and the time that all had.
+    """
+    clock, nodes, true_ns = meshed(8 + far)
+    clock.near, clock.voters = frozenset(nodes[:8]), 49
+    return clock, nodes, true_ns
+
+
+def a_neighbourhood_keeps_no_time_of_its_own() -> None:
+    """Four far ones stand for forty."""
+    clock, nodes, true_ns = fielded(4)
+    tell(clock, nodes[8:], true_ns + 200 * MS, 165 * S)
+    assert clock._target_ns == true_ns + 200 * MS
+
+
+def two_far_ones_that_lie_are_fewer_than_those_near() -> None:
+    for far in (1, 2, 3):
+        clock, nodes, true_ns = fielded(far)
+        tell(clock, nodes[8:10], true_ns + 200 * MS, 165 * S)
+        assert clock._target_ns == true_ns, far
+
+
+def what_many_said_before_holds_nobody_back() -> None:
+    """Fourteen have moved since they were asked; the next twelve are where they went."""
+    clock, nodes, true_ns = meshed(26)
+    tell(clock, nodes[:14], true_ns, 165 * S)
+    for index, node in enumerate(nodes[14:]):
+        tell(clock, [node], true_ns + 200 * MS, (170 + index) * S)
+    assert clock._target_ns == true_ns + 200 * MS
+
+
+def who_has_heard_those_near_alone_is_not_sure() -> None:
+    for far in range(8):
+        assert fielded(far)[0].is_sure(160 * S) == (far >= 6), far
+
+
+def no_far_one_weighs_more(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Clock, "_far_weight", lambda self, counted: 1)
+
+
+def a_far_one_weighs_what_it_stands_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("swarmd_protocols.state.clock._FAR_WEIGHT_MOST", 100)
+
+
+def all_that_is_settled_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Clock, "_counted", Clock._settled)
+
+
+def near_ones_are_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Clock, "_has_asked_few_far", lambda self, now_ns: False)
+
+
 def two_times_are_none_of_its_business(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clock, "_is_contested", lambda self, now_ns: False)
 
 
 def one_voter_is_enough_to_doubt(patch: pytest.MonkeyPatch) -> None:
     def is_contested(self: Clock, now_ns: int) -> bool:
-        return any(abs(vote - self._target_ns) > 60 * MS for vote in self._counted(now_ns))
+        return any(abs(vote - self._target_ns) > 60 * MS for _, vote in self._counted(now_ns))
 
     patch.setattr(Clock, "_is_contested", is_contested)
 
@@ -118,8 +173,8 @@ def each_step_makes_it_young(patch: pytest.MonkeyPatch) -> None:
 
 
 def all_that_was_said_counts(patch: pytest.MonkeyPatch) -> None:
-    def counted(self: Clock, now_ns: int) -> list[int]:
-        return sorted(offset for offset, _ in self._votes.values())
+    def counted(self: Clock, now_ns: int) -> list[tuple[NodeId, int]]:
+        return [(voter, offset) for voter, (offset, _) in self._votes.items()]
 
     patch.setattr(Clock, "_counted", counted)
 
@@ -130,6 +185,10 @@ LAWS: list[tuple[Law, Mutant]] = [
     (who_hears_two_times_is_unsure_and_not_for_long, two_times_are_none_of_its_business),
     (a_liar_keeps_nobody_unsure, one_voter_is_enough_to_doubt),
     (who_is_far_from_all_goes_there_in_seconds, all_slew_alike),
+    (a_neighbourhood_keeps_no_time_of_its_own, no_far_one_weighs_more),
+    (two_far_ones_that_lie_are_fewer_than_those_near, a_far_one_weighs_what_it_stands_for),
+    (what_many_said_before_holds_nobody_back, all_that_is_settled_counts),
+    (who_has_heard_those_near_alone_is_not_sure, near_ones_are_enough),
 ]
 
 

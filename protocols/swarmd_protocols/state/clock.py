@@ -31,6 +31,10 @@ one, and no neighbourhoods overlap that would settle it."""
 _FEW = 5
 """One in so many voters that say another time are few: they may be slow to answer, wrong or liars."""
 
+_FAR_WEIGHT_MOST = 3
+"""For so many voters a far one may stand at most: two that lie are still fewer than six near ones and one honest far
+one."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClockConfig:
@@ -44,9 +48,10 @@ class ClockConfig:
     far_slew_ppm: int = 10_000
     """The same where most voters are asked over others. There whole parts of a swarm begin with different times, each
     below what is stepped, and all of them move: 250 ms take half a minute and not eight. A hundredth is what nobody
-    notices who reads an order of events, and a ninth of what chrony allows itself (`maxslewrate`)."""
-    far_unsure_slew_ppm: int = 50_000
-    """The same while it is not sure: what others are told of a clock that still moves is wrong when they use it."""
+    notices who reads an order of events."""
+    far_unsure_slew_ppm: int = 83_333
+    """The same while it is not sure: what others are told of a clock that still moves is wrong when they use it. It is
+    what chrony allows itself (`maxslewrate`)."""
     contested_ms: int = 60
     """In a mesh answers that are farther than this from their median, or the own clock, say that parts of the swarm
     keep different times: below what is stepped, and above what the way to far ones and back makes of one time."""
@@ -55,6 +60,9 @@ class ClockConfig:
     same median neither sets aside what the other one stamps."""
     voter_age_ns: int = 120_000_000_000
     voters_max: int = 32
+    unsettled_voters: int = 12
+    """So many answers count, the latest ones, in the first two minutes of a clock in a mesh: whole parts of the swarm
+    move then, and what their members said twenty seconds ago holds back whoever follows them."""
     round_trip_max_ns: int = 1_000_000_000
     """Slower answers say too little about the offset and are not counted."""
     outvoted_ns: int = 5_000_000_000
@@ -101,6 +109,9 @@ class Clock:
         """Whether those are fewer than must have answered, so that others have to be asked over them."""
         self.voters = 0
         """How many can be asked."""
+        self.near: frozenset[NodeId] = frozenset()
+        """Who of them is in reach. In a mesh they are the first to answer, and the others count for more until as many
+        of those have."""
         self._stepped_ms = 0
         self._synced_ns = 0
         self._outvoted_ns: int | None = None
@@ -156,12 +167,23 @@ class Clock:
         config = self._config
         if not self.asks_far or now_ns - self._synced_ns >= config.voter_age_ns:
             return False
-        votes = self._counted(now_ns)
-        if len(votes) < min(2 * config.voters_min, self.voters):
+        counted = self._counted(now_ns)
+        if len(counted) < min(2 * config.voters_min, self.voters) or self._has_asked_few_far(now_ns):
             return True
         apart_ns = config.contested_ms * _MS
+        votes = self._weighted(counted)
         others = sum(abs(vote - self._target_ns) > apart_ns for vote in votes)
-        return abs(self._target_ns - self._offset_ns) > apart_ns or others > max(1, len(votes) // _FEW)
+        few = max(self._far_weight(counted), len(votes) // _FEW)
+        return abs(self._target_ns - self._offset_ns) > apart_ns or others > few
+
+    def _has_asked_few_far(self, now_ns: int) -> bool:
+        """Whether of six that are settled fewer would be far than in the swarm.
+
+        Those near agree with each other first, whatever the others say.
+        """
+        others = self.voters - len(self.near)
+        far = sum(voter not in self.near for voter, _ in self._settled(now_ns))
+        return far < min(others, -(-2 * self._config.voters_min * others // max(1, self.voters)))
 
     def _hangs_on_the_new(self, now_ns: int) -> bool:
         """Whether what all said while they were young counts still, such as after a cut that began then."""
@@ -223,13 +245,14 @@ class Clock:
 
     def _settle(self, now_ns: int) -> None:
         config = self._config
-        votes = self._counted(now_ns)
-        enough = len(votes) >= config.voters_min
+        counted = self._counted(now_ns)
+        votes = self._weighted(counted)
+        enough = len(counted) >= config.voters_min
         if not enough:
             votes = sorted([*votes, self._wall_offset_ns])
         self._target_ns = votes[(len(votes) - 1) // 2]
         error_ns = self._target_ns - self._offset_ns
-        was_set_by_few = self._was_set_by_few(votes, now_ns)
+        was_set_by_few = self._was_set_by_few(len(counted), now_ns)
         if not self._is_contradicted():
             self._outvoted_ns = None
         elif not self.synced or was_set_by_few or self._is_outvoted(votes, now_ns):
@@ -247,32 +270,58 @@ class Clock:
             self._synced_ns = now_ns
         self.slew(now_ns)
 
-    def _counted(self, now_ns: int) -> list[int]:
-        """What was answered and counts still, the lowest first.
+    def _counted(self, now_ns: int) -> list[tuple[NodeId, int]]:
+        """Whose answers count still, and what each said.
 
         In a mesh all clocks move while they are young, and what their owners said then is of no time that anybody
         keeps: it counts no more once as many as it takes to step have answered since.
         """
         config = self._config
         since_ns = now_ns - config.voter_age_ns
-        votes = sorted(offset for offset, heard_ns in self._votes.values() if heard_ns >= since_ns)
         if not (self.asks_far and self.synced):
-            return votes
+            return self._since(since_ns)
         settled = self._settled(now_ns)
-        return settled if len(settled) >= 2 * config.voters_min else votes
+        votes = settled if len(settled) >= 2 * config.voters_min else self._since(since_ns)
+        if now_ns - self._synced_ns >= config.voter_age_ns or len(votes) <= config.unsettled_voters:
+            return votes
+        latest = sorted((self._votes[voter][1] for voter, _ in votes), reverse=True)
+        return self._since(latest[config.unsettled_voters - 1])
 
-    def _settled(self, now_ns: int) -> list[int]:
+    def _settled(self, now_ns: int) -> list[tuple[NodeId, int]]:
         """What was answered since those that this clock was set by have had time to be set themselves."""
-        since_ns = max(now_ns - self._config.voter_age_ns, self._synced_ns + self._config.young_ns)
-        return sorted(offset for offset, heard_ns in self._votes.values() if heard_ns >= since_ns)
+        return self._since(max(now_ns - self._config.voter_age_ns, self._synced_ns + self._config.young_ns))
+
+    def _since(self, since_ns: int) -> list[tuple[NodeId, int]]:
+        return [(voter, offset) for voter, (offset, heard_ns) in self._votes.items() if heard_ns >= since_ns]
+
+    def _weighted(self, counted: list[tuple[NodeId, int]]) -> list[int]:
+        """What was said, the lowest first, and that of far ones as often as each stands for others."""
+        weight = self._far_weight(counted)
+        return sorted(offset for voter, offset in counted for _ in range(1 if voter in self.near else weight))
+
+    def _far_weight(self, counted: list[tuple[NodeId, int]]) -> int:
+        """For how many of those that are out of reach each counts that has answered.
+
+        Near ones answer first and are asked more often: where all weigh alike, a neighbourhood that is larger than the
+        far ones asked so far keeps a time of its own. One far voter alone stands for itself, as it may lie.
+
+        Source:
+            Horvitz, Thompson: A generalization of sampling without replacement from a finite universe, 1952.
+        """
+        near = sum(voter in self.near for voter, _ in counted)
+        far, others = len(counted) - near, self.voters - len(self.near)
+        if not self.asks_far or not near or far < 2:
+            return 1
+        share = far * len(self.near)
+        return min(_FAR_WEIGHT_MOST, max(1, (2 * others * near + share) // (2 * share)))
 
     def _is_contradicted(self) -> bool:
         """Whether the median is another time; what peers answered may be a minute old, so they are asked often."""
         return abs(self._target_ns - self._offset_ns) > self._config.step_ms * _MS
 
-    def _was_set_by_few(self, votes: list[int], now_ns: int) -> bool:
+    def _was_set_by_few(self, voters: int, now_ns: int) -> bool:
         """Whether this clock was only just set, by neighbours who have mostly one another, and many have been asked."""
-        return self.asks_far and self.is_young(now_ns) and len(votes) >= 2 * self._config.voters_min
+        return self.asks_far and self.is_young(now_ns) and voters >= 2 * self._config.voters_min
 
     def _is_outvoted(self, votes: list[int], now_ns: int) -> bool:
         """Whether this clock was set by the wrong three, such as nodes that had only just started themselves.

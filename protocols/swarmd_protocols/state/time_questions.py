@@ -13,14 +13,20 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 _COST_MOST = 12 * 4
 """Whom a question may go to over others, in quarters of a transmission: the relay carries nothing over more than 12
 hops, and each costs 4 at least."""
-_FAR_GAP_NS, _FAR_GAP_SURE_NS = 5_000_000, 1_000_000_000
+_FAR_GAP_NEW_NS, _FAR_GAP_NS, _FAR_GAP_SURE_NS = 2_000_000, 4_000_000, 1_000_000_000
 """After a question that goes over others near ones alone are asked, so long for each quarter of a transmission that its
-way costs, nanoseconds: while a clock is new the first, times the square of the near ones, since each of them is a voter
-and each shares the air: on a line nearly each question may be one of these, and where eight are near (fifty that move)
-one in five seconds is; then the second, one transmission in two seconds, 60 B/s."""
+way costs, nanoseconds: while a clock is new the first, then the second, times the square of the near ones, since each
+of them is a voter and each shares the air: on a line nearly each question may be one of these, and where eight are near
+(fifty that move) one in two seconds is and then one in four; once it is sure the third, one transmission in two
+seconds, 60 B/s. What is asked early is cheap: clocks that are set late say again all that they have stamped."""
 
-_SETTLING = 3
-"""So many times as long while a clock is young and no more new: six answers of that time are enough."""
+_CROWD = 8
+"""More near ones than this slow them down in proportion, no more by the square."""
+_SETTLING = 4
+"""So many times as long once a clock is no more new, where fewer than three are near: it asks far ones most of the time
+as it is."""
+_NEAR_AGAIN_NS = 20_000_000_000
+"""A near one is not asked again so soon while others are what it takes to be sure: it says what it said before."""
 
 
 class TimeQuestions:
@@ -36,6 +42,8 @@ class TimeQuestions:
         self._rng = rng
         self._sent = sent
         self._near: list[NodeId] = []
+        self._in_reach: frozenset[NodeId] = frozenset()
+        """The same, to look one up."""
         self._far: dict[NodeId, int] = {}
         """Those out of reach whom a question comes to, and what the way to each costs, quarters of a transmission."""
         self._far_ns = 0
@@ -49,6 +57,7 @@ class TimeQuestions:
         """Who can be reached, over others too; who cannot be any more answers nothing."""
         self._near = [peer.node for peer in peers if peer.reachable and not peer.far]
         self._far = {peer.node: peer.cost for peer in peers if peer.reachable and peer.far and peer.cost <= _COST_MOST}
+        self._in_reach = frozenset(self._near)
         here = {*self._near, *self._far}
         self.asked = {peer: sent_ns for peer, sent_ns in self.asked.items() if peer in here}
 
@@ -63,23 +72,40 @@ class TimeQuestions:
         Source:
             Gallagher, Wise: A theoretical analysis of the properties of median filters, 1981 (root signals).
         """
-        clock.asks_far, clock.voters = bool(self._far), len(self._near) + len(self._far)
-        clock.has_few_near = clock.asks_far and len(self._near) < clock.voters_min
-        new_ns = (1 if clock.is_new(now_ns) else _SETTLING) * _FAR_GAP_NS * len(self._near) ** 2
-        gap_ns = _FAR_GAP_SURE_NS if clock.is_sure(now_ns) else new_ns
-        peers = [*self._near, *(self._far if now_ns - self._far_ns >= gap_ns * self._far_cost else ())]
-        if not peers:
-            return []
-        first = self._rng.randrange(len(peers))
+        self._tell_voters(clock)
+        is_sure = clock.is_sure(now_ns)
+        gap_ns = _FAR_GAP_SURE_NS if is_sure else self._far_gap_ns(clock, now_ns)
 
         def turn_ns(peer: NodeId) -> int:
             return max(clock.heard_ns(peer), self.asked.get(peer, -1))
 
+        peers = self._near
+        if clock.asks_far and clock.synced and not (is_sure or clock.has_few_near):
+            peers = [peer for peer in peers if turn_ns(peer) < 0 or now_ns - turn_ns(peer) >= _NEAR_AGAIN_NS]
+        if now_ns - self._far_ns >= gap_ns * self._far_cost:
+            peers = [*peers, *self._far]
+        if not peers:
+            return []
+        first = self._rng.randrange(len(peers))
         peer = min((*peers[first:], *peers[:first]), key=turn_ns)
         if peer in self._far:
             self._far_ns, self._far_cost = now_ns, self._far[peer]
         self.asked[peer] = now_ns
         return self._sent.count("clock", [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)])
+
+    def _far_gap_ns(self, clock: Clock, now_ns: int) -> int:
+        """How long a clock that is not sure asks near ones alone, for each quarter of a transmission to a far one."""
+        if clock.is_new(now_ns):
+            each_ns = _FAR_GAP_NEW_NS
+        else:
+            each_ns = _FAR_GAP_NS * (_SETTLING if clock.has_few_near else 1)
+        return each_ns * len(self._near) * min(len(self._near), _CROWD)
+
+    def _tell_voters(self, clock: Clock) -> None:
+        """Whom this clock can have answers of."""
+        clock.asks_far, clock.voters = bool(self._far), len(self._near) + len(self._far)
+        clock.near = self._in_reach
+        clock.has_few_near = clock.asks_far and len(self._near) < clock.voters_min
 
     def is_answer(self, sender: NodeId, told: ClockTell) -> bool:
         """Whether a peer was asked for this; what nobody asked for, or was answered already, is no vote."""
