@@ -82,7 +82,7 @@ def a_liar_keeps_nobody_unsure() -> None:
 
 
 def who_is_far_from_all_goes_there_in_seconds() -> None:
-    """Unsure it slews by a twentieth: what it tells others meanwhile is wrong."""
+    """Unsure it slews by a twelfth: what it tells others meanwhile is wrong."""
     clock, nodes, true_ns = meshed(12)
     for now_s in range(161, 166):
         tell(clock, nodes, true_ns + 200 * MS, now_s * S)

@@ -1,4 +1,4 @@
-"""Nothing but the clocks of a mesh: who is where, who asks whom, and how long it takes. A minute of fifty in half a second.
+"""Nothing but the clocks of a mesh: who is where, who asks whom, how long it takes; a minute of fifty in half a second.
 
 Nodes lie on a square, hear others within 200 m, and know the ways to all others some seconds after they begin. Of all
 that a swarm does they ask for the time only; each hop takes some milliseconds, and few questions are lost.

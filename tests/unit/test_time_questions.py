@@ -96,4 +96,4 @@ def test_what_is_below_a_step_is_slewed_sooner_in_a_mesh() -> None:
         clock.slew(1_016 * S)
     near, far = (clock.offset_ns - 50_000 * S for clock in moved)
     assert -10 * MS < near < 0
-    assert far == -200 * MS  # Unsure as it is, so young, by a twentieth.
+    assert far == -200 * MS  # Unsure as it is, so young, by a twelfth.
