@@ -40,6 +40,8 @@ class MembershipChecker(CheckerBase):
         self._deaths = Deaths(run, self._paths)
         self._incarnations: dict[tuple[int, NodeId], int] = {}
         self._late_reported: set[int] = set()
+        self._absences: dict[int, tuple[int, int]] = {}
+        """From when to when each host said last that it is away, virtual time."""
 
     def on_member(self, host: Host, change: MemberChanged) -> None:
         """Safety, at each change of opinion."""
@@ -130,6 +132,7 @@ class MembershipChecker(CheckerBase):
         run = self.run
         self._paths.on_step()
         self._deaths.on_step()
+        self._note_absences(now_ns)
         for victim, crashed_ns in sorted(run.watch.crashes.items()):
             if victim in self._late_reported or run.hosts[victim].life.left:
                 continue
@@ -187,11 +190,23 @@ class MembershipChecker(CheckerBase):
         """
         own = subject.node._core.own
         if own.status != STATUS_AWAY:
-            return 0, 0
+            if subject.life.known_ns >= 0 or subject.index not in self._absences:
+                return 0, 0
+            # Nobody has met this life: the word of the one before stands.
+            begun_ns, until_ns = self._absences[subject.index]
+            return max(0, subject.crashed_ns - begun_ns), max(0, until_ns + ABSENCE_NS - subject.crashed_ns)
         crashed_ns = subject.clock.local_ns(subject.crashed_ns)
         length_ns = msgspec.msgpack.decode(own.body, type=AliveBody).away_s * 1_000_000_000
         begun_ns = own.away_until_ns - length_ns
         return max(0, crashed_ns - begun_ns), max(0, own.away_until_ns + ABSENCE_NS - crashed_ns)
+
+    def _note_absences(self, now_ns: int) -> None:
+        for host in self.run.live():
+            own = host.node._core.own
+            if own.status == STATUS_AWAY:
+                until_ns = now_ns + own.away_until_ns - host.clock.local_ns(now_ns)
+                length_ns = msgspec.msgpack.decode(own.body, type=AliveBody).away_s * 1_000_000_000
+                self._absences[host.index] = until_ns - length_ns, until_ns
 
     def _holds_for(self, host: Host, subject: Host, states: tuple[MemberState, ...]) -> bool:
         """Whether a host has not come to a verdict; a suspicion is none, nor an absence that is over."""

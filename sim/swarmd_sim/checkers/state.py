@@ -25,6 +25,8 @@ CERTIFICATE_NS = 1_000_000_000
 of the next after 0.36 s. In a large swarm the first records of its nodes come for minutes, each from an author that
 many have not met."""
 TIMERS_MAX = 64
+BEGUN_NS = 5_000_000_000
+"""Who has heard somebody, and is known, knows so long after what was said before it came."""
 RECOVERED_NS = 10_000_000_000
 """So long after a flood has ended, what its author says is passed on as everybody's."""
 NS_PER_S = 1_000_000_000
@@ -303,7 +305,8 @@ class StateChecker(CheckerBase):
     def _events(self, hosts: Sequence[Host], now_ns: int) -> None:
         """User events reach every host that was in the swarm from before the event until the end.
 
-        What was said before a node heard others, and others knew it, in this life is not its to deliver. Of one origin
+        What was said before a node heard others, and others knew it, in this life is not its to deliver, nor what was
+        said while it has been deaf since, as nobody can tell it then what is new. Of one origin
         the last 64 events are kept for repair, and its flood is passed on at a bounded rate: whoever holds its key may
         push out what it said before, until 10 s after, and that alone.
         """
@@ -322,14 +325,23 @@ class StateChecker(CheckerBase):
                 continue
             reached = self.run.ledger.event_deliveries.get(name, {})
             for host in hosts:
-                was_there = min(host.life.first_heard_ns, host.life.known_ns) >= 0
-                was_there = was_there and max(host.life.first_heard_ns, host.life.known_ns) < at_ns - 5_000_000_000
+                was_there = 0 <= self._begun_ns(host) < at_ns - BEGUN_NS
                 if host.index != origin and was_there and host.index not in reached:
                     missed += 1
                     if missed == 1:
                         first = f"{name} of {source.name} at {at_ns / 1e9:.1f} s never reached {host.name}"
         if missed:
             self.run.watch.violate("state.event_lost", f"{missed} deliveries of user events are missing; {first}")
+
+    def _begun_ns(self, host: Host) -> int:
+        """From when on a node is one of those who hear events; -1: it is not."""
+        if min(host.life.first_heard_ns, host.life.known_ns) < 0:
+            return -1
+        begun_ns = max(host.life.first_heard_ns, host.life.known_ns)
+        for fault in sorted(self.run.injector.script, key=lambda fault: fault.at_ns):
+            if fault.kind == "deaf" and host.index in fault.nodes and fault.at_ns < begun_ns + BEGUN_NS:
+                begun_ns = max(begun_ns, fault.end_ns)
+        return begun_ns
 
 
 def _covers(view: ObjectView, detection: LocalDetection) -> bool:
