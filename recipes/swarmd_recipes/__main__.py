@@ -9,6 +9,8 @@ import torch
 from swarmd_models.errors import ArtefactError
 from swarmd_recipes import text
 from swarmd_recipes.pipeline import Paths, make_model
+from swarmd_recipes.traffic import make_traffic
+from swarmd_recipes.traffic_scenes import TrafficOptions
 from swarmd_recipes.train import SHORT_SHARE, ZOO_RECIPES, load_recipe, say
 
 
@@ -27,14 +29,16 @@ def main(arguments: list[str] | None = None) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     try:
+        out, share = options.out or options.work / "zoo", 1.0 if options.profile == "full" else SHORT_SHARE
         for name in options.recipes:
             if name == text.NAME:
-                out, share = options.out or options.work / "zoo", 1.0 if options.profile == "full" else SHORT_SHARE
                 text.make_text(options.work / name, out, say, share)
                 continue
             recipe = load_recipe(name, options.profile)
-            paths = Paths(options.crops, options.work, options.out or options.work / "zoo", options.soft)
-            make_model(recipe, paths, say, share=1.0 if options.profile == "full" else SHORT_SHARE)
+            if isinstance(recipe.scene, TrafficOptions):
+                make_traffic(recipe, options.work, out, say, share)
+                continue
+            make_model(recipe, Paths(options.crops, options.work, out, options.soft), say, share=share)
     except ArtefactError as error:
         say(f"error: {error}")
         return 1

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from swarmd_models.errors import ArtefactError
 from swarmd_models.head_bundle import run_tflite
 from swarmd_models.second import cut_out
-from swarmd_models.synthetic.scenes import SceneMaker
-from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
+from swarmd_models.synthetic.thermal import Crops
+from swarmd_recipes.drawing import labels_of, maker_of
+from swarmd_recipes.traffic_scenes import TrafficOptions
 
 _CALIBRATION_FRAMES = 48
 _ROUNDING_FRAMES = 1024
@@ -45,7 +46,7 @@ class Exported:
 
 def sample_frames(recipe: Any, crops: Crops | None, count: int, first: int) -> list[Pixels]:
     """Frames of the recipe's look that training never sees."""
-    maker = SceneMaker(recipe.scene, recipe.seed + 1000, crops, split=0)
+    maker = maker_of(recipe.scene, recipe.seed + 1000, crops)
     return [maker.scene(index).image for index in range(first, first + count)]
 
 
@@ -330,6 +331,7 @@ def write_bundle(
     thresholds: dict[str, Any],
     provenance: dict[str, Any],
     second: SecondFiles | None = None,
+    with_float: bool = True,
 ) -> Path:
     """Put the model, its ONNX, golden vector and TOML into a folder.
 
@@ -341,14 +343,15 @@ def write_bundle(
             keys of the bundle's `[second]` table beyond its files.
         provenance: Kept in the bundle as it is.
         second: The second stage; None: there is none.
+        with_float: Put the FP32 file there too, which no device needs.
 
     Returns:
         The path of the TOML.
     """
     out.mkdir(parents=True, exist_ok=True)
     name = recipe.name
-    digests = _put(exported, out, name)
-    golden = SceneMaker(recipe.scene, recipe.seed + 2000, None).scene(0)  # Drawn, so no crop is passed on.
+    digests = _put(exported, out, name, with_float)
+    golden = maker_of(recipe.scene, recipe.seed + 2000, None).scene(0)  # Drawn, so no crop is passed on.
     arrays = {"image": golden.image, **run_tflite(exported.int8_path, golden.image, raw=True)}
     if second is not None:
         digests |= {f"second.{suffix}": digest for suffix, digest in _put(second.exported, out, second.name).items()}
@@ -362,9 +365,11 @@ def write_bundle(
     return path
 
 
-def _put(exported: Exported, out: Path, name: str) -> dict[str, str]:
+def _put(exported: Exported, out: Path, name: str, with_float: bool = True) -> dict[str, str]:
     """Copy a model's files into a folder; returns their digests by ending."""
-    files = {"tflite": exported.int8_path.read_bytes(), "float.tflite": exported.float_path.read_bytes()}
+    files = {"tflite": exported.int8_path.read_bytes()}
+    if with_float:
+        files["float.tflite"] = exported.float_path.read_bytes()
     if exported.onnx_path is not None:
         files["qdq.onnx"] = exported.onnx_path.read_bytes()
     for suffix, data in files.items():
@@ -383,10 +388,10 @@ def _toml(
     lines = [
         "# Written by swarmd_recipes.export; docs/models.md says what the numbers mean.",
         "format = 1",
-        f'name = "solar-{name}"',
+        f'name = "{name if isinstance(recipe.scene, TrafficOptions) else f"solar-{name}"}"',
         f'version = "{recipe.version}"',
         'decoder = "anchor_free"',
-        f"labels = {json.dumps(list(FAULT_LABELS))}",
+        f"labels = {json.dumps(list(labels_of(recipe.scene)))}",
         "",
         "[model]",
         f'file = "{name}.tflite"',

@@ -21,12 +21,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.synthetic.scenes import SceneMaker, SceneOptions
+from swarmd_models.synthetic.scenes import SceneOptions
 from swarmd_models.synthetic.targets import targets_of
 from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
+from swarmd_recipes.drawing import labels_of, maker_of
 from swarmd_recipes.judge import JudgeOptions
 from swarmd_recipes.net import Detector, NetOptions, detector_loss
 from swarmd_recipes.prune import pruned
+from swarmd_recipes.traffic_scenes import TrafficOptions
 
 ZOO_RECIPES = ("small-320", "tiny-224", "medium-640", "nano-160")
 """In this order: the other two begin with the weights of the first."""
@@ -66,7 +68,7 @@ class Recipe:
     name: str
     version: str
     seed: int
-    scene: SceneOptions = field(default_factory=SceneOptions)
+    scene: SceneOptions | TrafficOptions = field(default_factory=SceneOptions)
     net: NetOptions = field(default_factory=NetOptions)
     train: TrainOptions = field(default_factory=TrainOptions)
     second: JudgeOptions | None = None
@@ -98,12 +100,14 @@ def load_recipe(name: str, profile: str = "full") -> Recipe:
     if second is not None:
         second = second | short.get("second", {})
     try:
+        is_traffic = "traffic" in data
+        scene = _table(*((TrafficOptions, data["traffic"]) if is_traffic else (SceneOptions, data.get("scene", {}))))
         return Recipe(
             str(data["name"]),
             str(data["version"]),
             int(data["seed"]),
-            _table(SceneOptions, data.get("scene", {})),
-            _table(NetOptions, {**data.get("net", {}), "classes": len(FAULT_LABELS)}),
+            scene,
+            _table(NetOptions, {**data.get("net", {}), "classes": len(labels_of(scene))}),
             _table(TrainOptions, train),
             None if second is None else _table(JudgeOptions, second),
         )
@@ -124,7 +128,7 @@ class Frames(Dataset[tuple[Any, ...]]):  # type: ignore[misc]
 
     def __init__(self, recipe: Recipe, crops: Crops | None, soft: npt.NDArray[np.float32] | None, first: int) -> None:
         """Frames `first` and up of the recipe's seed."""
-        self._maker = SceneMaker(recipe.scene, recipe.seed, crops, split=0)
+        self._maker, self._classes = maker_of(recipe.scene, recipe.seed, crops), recipe.net.classes
         self._soft, self._trust = soft, recipe.train.teacher_trust
         self._first = first
         self._count = recipe.train.steps * recipe.train.batch - first
@@ -136,7 +140,7 @@ class Frames(Dataset[tuple[Any, ...]]):  # type: ignore[misc]
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """One frame: pixels (1, H, W) uint8 and the four arrays of `Targets`."""
         scene = self._maker.scene(self._first + index)
-        targets = targets_of(scene, self._soft, self._trust)
+        targets = targets_of(scene, self._soft, self._trust, self._classes)
         return scene.image[None], targets.fault, targets.kind, targets.weight, targets.distance
 
 

@@ -33,7 +33,9 @@ def grid_of(width: int, height: int) -> npt.NDArray[np.float32]:
     return ((np.stack([x.ravel(), y.ravel()], axis=1) + 0.5) * STRIDE).astype(np.float32)
 
 
-def targets_of(scene: Scene, soft: npt.NDArray[np.float32] | None = None, trust: float = 0.5) -> Targets:
+def targets_of(
+    scene: Scene, soft: npt.NDArray[np.float32] | None = None, trust: float = 0.5, classes: int = len(FAULT_LABELS)
+) -> Targets:
     """Targets of one scene.
 
     The cells near the centre of a faulty module are to name its class; the rest of that module is left open (its box
@@ -44,13 +46,14 @@ def targets_of(scene: Scene, soft: npt.NDArray[np.float32] | None = None, trust:
         soft: A teacher's probabilities (crops, fault classes + healthy) of each real crop;
             None, or a row of zeros: the label alone.
         trust: Weight of the teacher against the label, 0 to 1.
+        classes: That the scene's labels count.
 
     Returns:
         The targets.
     """
     height, width = scene.image.shape
     grid = grid_of(width, height)
-    cells, classes = len(grid), len(FAULT_LABELS)
+    cells = len(grid)
     fault, kind = np.zeros(cells, np.float32), np.full((cells, classes), 1.0 / classes, np.float32)
     weight, distance = np.ones(cells, np.float32), np.full((cells, 4), -1.0, np.float32)
     shape = (width // STRIDE, height // STRIDE)

@@ -20,6 +20,7 @@ from swarmd_sim.run.processor import FRAME, OWN
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
 from swarmd_sim.world.judges import LARGER, LARGEST, SMALL, Look, learned_plan, look
+from swarmd_sim.world.recorded_looks import recorded_look, recorded_plan
 
 JUDGES = (LARGER, LARGEST)
 """Of the plan's steps."""
@@ -83,6 +84,7 @@ class Looks:
         self._world = world
         self._section = scenario.offload
         self._rate_mbit_s = scenario.radio.rate_mbit_s
+        self._is_recorded = self._section.judges == "traffic"
         self._choices = choices
         self._shown: dict[int, deque[int]] = {}
         self._number = 0
@@ -99,7 +101,8 @@ class Looks:
 
     def plan(self, version: int) -> Plan:
         """Of a release."""
-        return learned_plan(TRAFFIC[version], JUDGES, UNITS)
+        learned = recorded_plan if self._is_recorded else learned_plan
+        return learned(TRAFFIC[version], JUDGES, UNITS)
 
     def asks(self, device: Device) -> tuple[bytes, ...]:
         """Bundles that a camera's rule may ask others for."""
@@ -125,7 +128,8 @@ class Looks:
             self._number += 1
             number = self._number
             shown.append(number)
-        one = look(derived_seed(self._choices.seed, f"look/{number}"))
+        seed = derived_seed(self._choices.seed, f"look/{number}")
+        one = recorded_look(host.index, seed) if self._is_recorded else look(seed)
         deadline_ns = now_ns + int(section.deadline_ms * MILLION)
         version = self.version.get(host.index, 0)
         seen = Seen(host.index, host.boots, number, one, now_ns, deadline_ns, version)

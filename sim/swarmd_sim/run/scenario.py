@@ -40,6 +40,7 @@ _CHOICES = {
     ("release", "revoke"): ("bad", "running", "either"),
     ("offload", "fleet"): ("drones", "traffic", "parts", "batch"),
     ("offload", "rule"): ("ours", "local", "always", "if"),
+    ("offload", "judges"): ("drawn", "traffic"),
     ("learning", "lie"): ("sign", "scaled", "same", "other", "equivocate", "garbage", "mixed"),
 }
 _RANGES: dict[tuple[str, str], tuple[float, float]] = {

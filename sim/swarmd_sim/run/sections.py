@@ -262,6 +262,9 @@ class OffloadSection:
     """"ours", or what a user would write instead: "local", "always", "if" (`run/offload_rules.py`)."""
     compare: bool = True
     """`swarmd sim run` runs the other rules too, with the same seed."""
+    judges: str = "drawn"
+    """In traffic what judges say: "drawn" by a statistic (`world/judges.py`), or what real detectors said of rendered
+    "traffic" (`world/recorded_looks.py`)."""
     strong: int = 6
     """The first so many nodes lend and ask nothing; in traffic the gateways."""
     clouds: int = 0

@@ -7,6 +7,7 @@ What it says of itself is surer than it should be, as networks are.
 
 `learned_plan` does what a recipe would: it fits calibration, weights and bands of doubt on looks of its own, which no
 run ever sees. Nothing here is a picture: the figures are worth what the model of the judges is worth.
+`recorded_looks.py` has what real detectors said of rendered traffic instead.
 
 Source:
     The equal-variance Gaussian model of signal detection: Green and Swets (1966).
@@ -44,7 +45,7 @@ class Look:
     """One track's crop.
 
     Attributes:
-        kind: Index into `CLASSES`.
+        kind: Index into `CLASSES`, or into the labels of the recorded ones.
         is_there: Whether it is a road user.
         scores: What each judge says, small to largest.
     """
@@ -104,7 +105,7 @@ def mean_ap(looks: Sequence[Look], said: Sequence[float | None]) -> float:
         Everingham et al. (2010), PASCAL VOC, with every point of the curve.
     """
     found = []
-    for kind in range(len(CLASSES)):
+    for kind in range(1 + max((one.kind for one in looks), default=-1)):
         rows = [(p, one.is_there) for one, p in zip(looks, said, strict=True) if one.kind == kind and p is not None]
         there = sum(one.is_there for one in looks if one.kind == kind)
         if there:
@@ -238,7 +239,13 @@ def learned_plan(digests: tuple[bytes, ...], judges: tuple[int, ...], units: tup
         judges: Index of each step's judge.
         units: Cost of one inference of each step.
     """
-    looks = [look(-1 - number) for number in range(_LEARNT_ON)]
+    return plan_of([look(-1 - number) for number in range(_LEARNT_ON)], _PRIOR, digests, judges, units)
+
+
+def plan_of(
+    looks: Sequence[Look], prior: float, digests: tuple[bytes, ...], judges: tuple[int, ...], units: tuple[float, ...]
+) -> Plan:
+    """The plan that these looks teach; `prior` is the share of road users, the rest as for `learned_plan`."""
     truth = [one.is_there for one in looks]
     weight, offset = _fitted([[logit(one.scores[SMALL])] for one in looks], truth)
     own = Step(digests[0], weight=weight, offset=offset)
@@ -252,7 +259,7 @@ def learned_plan(digests: tuple[bytes, ...], judges: tuple[int, ...], units: tup
     largest = [one.scores[LARGEST] for one in looks]
     # A margin above the goals (0.99 of the accuracy, 0.98 of the mAP): the looks of a run are others.
     wanted = Wanted(0.995 * accuracy(looks, largest), 0.985 * mean_ap(looks, largest))
-    return cheapest(Plan(own, tuple(steps), _PRIOR), looks, judges, units, wanted)[0]
+    return cheapest(Plan(own, tuple(steps), prior), looks, judges, units, wanted)[0]
 
 
 def _fitted(rows: list[list[float]], truth: list[bool]) -> tuple[float, ...]:
