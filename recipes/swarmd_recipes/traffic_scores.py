@@ -20,7 +20,7 @@ SAME_IOU = 0.5
 """From which a box is that of a road user."""
 SEED = 15
 """Of all frames that judge."""
-CALIBRATING = tuple((CALIBRATION + number, index) for number in range(60) for index in range(10))
+CALIBRATING = tuple((CALIBRATION + number, index) for number in range(60) for index in range(20))
 """Crossing and frame: on these scores are calibrated."""
 HELD_OUT = tuple((CALIBRATION + 500 + number, index) for number in range(40) for index in range(12))
 """On these recipes are scored; neither nets nor calibration, plans or scenarios see them."""
@@ -92,16 +92,24 @@ def mean_ap(scenes: Sequence[Scene], said: Sequence[Sequence[Found]]) -> tuple[f
     return float(np.mean(list(by_class.values()))) if by_class else float("nan"), by_class
 
 
-def calibration_of(rows: Iterable[tuple[float, bool]]) -> tuple[float, float]:
-    """Scale and bias of the logit, by logistic regression (Newton's method), from scores and who was right."""
+def calibration_of(
+    rows: Iterable[tuple[float, bool]], like: tuple[float, float] = (1.0, 0.0), pull: float = 1e-3
+) -> tuple[float, float]:
+    """Scale and bias of the logit, by logistic regression (Newton's method), from scores and who was right.
+
+    Args:
+        rows: Scores, 0 to 1, and whether each was right.
+        like: Where few rows say otherwise.
+        pull: How strongly it is kept to that; rows count 1 at most.
+    """
     pairs = list(rows)
     score = np.clip(np.array([one for one, _ in pairs]), 1e-6, 1 - 1e-6)
     x = np.column_stack([np.log(score / (1 - score)), np.ones(len(score))])
-    wanted, found = np.array([right for _, right in pairs], np.float64), np.array([1.0, 0.0])
+    wanted, found = np.array([right for _, right in pairs], np.float64), np.array(like)
     for _ in range(20):
-        p = 1.0 / (1.0 + np.exp(-x @ found))
-        bend = (x * (p * (1 - p))[:, None]).T @ x + 1e-3 * np.eye(2)
-        found = found + np.linalg.solve(bend, x.T @ (wanted - p) - 1e-3 * (found - [1.0, 0.0]))
+        p = 1.0 / (1.0 + np.exp(-np.clip(x @ found, -60.0, 60.0)))
+        bend = (x * (p * (1 - p))[:, None]).T @ x + pull * np.eye(2)
+        found = found + np.linalg.solve(bend, x.T @ (wanted - p) - pull * (found - np.array(like)))
     return float(found[0]), float(found[1])
 
 
