@@ -19,6 +19,7 @@ import torch
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import evaluate_frames
+from swarmd_models.synthetic.scenes import SceneOptions
 from swarmd_models.synthetic.thermal import Crops
 from swarmd_recipes import settings
 from swarmd_recipes.export import convert, sample_frames, write_bundle
@@ -93,6 +94,7 @@ class Proxies:
                 "score_threshold": 0.5,
             },
         }
+        assert isinstance(recipe.scene, SceneOptions)  # Searches are of modules.
         about = {"recipe": {"scene": {"pixel_m": recipe.scene.pixel_m}}}
         bundle = load_bundle(write_bundle(exported, recipe, folder / "bundle", rule, about, self._second))
         figures = {

@@ -99,7 +99,7 @@ class TrafficMaker:
         if size == (WIDTH, HEIGHT):
             return whole
         image = cv2.resize(whole.image, size, interpolation=cv2.INTER_LINEAR)  # As `preprocess.py` does.
-        boxes = whole.boxes * np.float32([size[0] / WIDTH, size[1] / HEIGHT] * 2)
+        boxes = whole.boxes * np.array([size[0] / WIDTH, size[1] / HEIGHT] * 2, np.float32)
         return Scene(np.asarray(image, np.uint8), boxes, whole.label_index, whole.crop_index)
 
     def seen(self, number: int, index: int, users: float = USERS, clutter: float = CLUTTER) -> Scene:
