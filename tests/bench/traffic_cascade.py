@@ -1,6 +1,6 @@
 """The cascade on rendered traffic: what the cameras of `offload-traffic-200` ask better detectors, and what it gives.
 
-    python -m tests.bench.traffic_cascade [--models DIR] [--record FILE.json]       JSON; about a minute
+    python -m tests.bench.traffic_cascade [--models DIR] [--leave crops] [--record FILE.json]      JSON; about a minute
 
 Every camera of the scenario is one crossing that `swarmd_recipes.traffic_scenes` draws, in a light and with a noise of
 its own; three detectors, made by `python -m swarmd_recipes traffic-192 traffic-384 traffic-288`, look at its frames.
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swarmd.worker.leaving import CROPS, FRAMES
 from swarmd_models.errors import ArtefactError
 from swarmd_protocols.offload.cascade import Plan
 from swarmd_recipes.traffic_scenes import CALIBRATION
@@ -52,9 +53,9 @@ from tests.bench.traffic_record import recorded
 MODELS = Path(__file__).resolve().parent / "traffic"
 CAMERAS = tuple(range(10, 210))
 """Hosts of `offload-traffic-200` that have a camera; each is the crossing with its number."""
-FRAMES = 10
-"""Of each camera."""
-LEARNT_ON = tuple((CALIBRATION + 100 + number, index) for number in range(120) for index in range(12))
+EACH = 8
+"""Frames of each camera."""
+LEARNT_ON = tuple((CALIBRATION + 100 + number, index) for number in range(100) for index in range(12))
 """Crossing and frame: on these a plan is fitted."""
 GRID = tuple(round(0.5 * 0.8**step, 6) for step in range(18))
 """Doubts from which a step is asked."""
@@ -195,6 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=MODELS, type=Path, metavar="DIR")
     parser.add_argument("--record", type=Path, metavar="FILE.json")
+    parser.add_argument("--leave", choices=(FRAMES, CROPS), default=FRAMES, help="as `lending.leave`")
     options = parser.parse_args()
     try:
         models = bundles(options.models)
@@ -202,9 +204,9 @@ def main() -> int:
         print(f"{error}: make them by `python -m swarmd_recipes {' '.join(SIZES)}`", file=sys.stderr)
         return 2
     macs = [float(one.provenance["million_macs"]) for one in models]
-    learnt = judged(models, LEARNT_ON)
-    cameras = [(camera, frame) for camera in CAMERAS for frame in range(FRAMES)]
-    tested = judged(models, cameras)
+    learnt = judged(models, LEARNT_ON, options.leave)
+    cameras = [(camera, frame) for camera in CAMERAS for frame in range(EACH)]
+    tested = judged(models, cameras, options.leave)
     found, _ = report(learnt, tested, macs)
     found["models"] = {
         one.name: {"digest": one.digest, "million_macs": macs[size], "bytes": one.model_path.stat().st_size}

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from swarmd.worker.cascade import Asking
 from swarmd.worker.cascade import Scene as Walks
+from swarmd.worker.leaving import CROPS, FRAMES, redacted
 from swarmd_models.association import iou
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
@@ -60,17 +61,28 @@ def bundles(folder: Path) -> list[Bundle]:
     return [load_bundle(str(folder / f"{name}.toml")) for name in SIZES]
 
 
-def judged(models: Sequence[Bundle], frames: Iterable[tuple[int, int]]) -> list[Judged]:
-    """Show the frames of these crossings and numbers to each detector."""
+def judged(models: Sequence[Bundle], frames: Iterable[tuple[int, int]], leave: str = FRAMES) -> list[Judged]:
+    """Show the frames of these crossings and numbers to each detector.
+
+    Args:
+        models: The detectors, small to largest.
+        frames: Crossing and number.
+        leave: As `lending.leave`: whole frames, or crops around what the small detector has seen, all else one grey.
+    """
     maker = TrafficMaker(TrafficOptions(), SEED)
     detectors = [Detector.open(lenient(one), DetectorOptions()) for one in models]
     rows = []
     for number, index in frames:
         scene = maker.seen(number, index)
         said, sent = [heard(detectors[SMALL], scene.image)], [0]
+        picture = scene.image
+        if leave == CROPS:
+            picture = np.ascontiguousarray(
+                redacted(picture[..., None], np.array([one.box for one in said[SMALL]]))[..., 0]
+            )
         for detector, model in zip(detectors[1:], models[1:], strict=True):
             size = (model.input.width, model.input.height)
-            image = scene.image if size == (WIDTH, HEIGHT) else cv2.resize(scene.image, size)
+            image = picture if size == (WIDTH, HEIGHT) else cv2.resize(picture, size)
             _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
             said.append(heard(detector, cv2.imdecode(data, cv2.IMREAD_GRAYSCALE), WIDTH / size[0]))
             sent.append(len(data))
