@@ -1,6 +1,6 @@
 """The cascade on rendered traffic: what the cameras of `offload-traffic-200` ask better detectors, and what it gives.
 
-    python -m tests.bench.traffic_cascade [--models DIR] [--leave crops] [--record FILE.json]      JSON; about a minute
+    python -m tests.bench.traffic_cascade [--models DIR] [--record FILE.json]        JSON; two CPU minutes
 
 Every camera of the scenario is one crossing that `swarmd_recipes.traffic_scenes` draws, in a light and with a noise of
 its own; three detectors, made by `python -m swarmd_recipes traffic-192 traffic-384 traffic-288`, look at its frames.
@@ -11,6 +11,7 @@ leaves it in doubt, to the largest: plans, walks and fusion are the daemon's (`s
 - `small`, `larger`, `largest`: each alone; `largest` is what always asking gives, and costs all frames' bytes.
 - `naive`: what a user would write, the largest's word where the own score is within 0.3 to 0.7.
 - `direct`: the same cascade without the step between.
+- `crops`: what leaves is cut around what the small detector has seen, all else is one grey (`lending.leave = "crops"`).
 - `hindsight`: the bands with the fewest bytes (`work`: the least multiplications) that are as good on the very frames.
 - `oracle`: knows every answer and which of them are wrong; takes a frame's best, and asks for nothing else.
 
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swarmd.worker.leaving import CROPS, FRAMES
+from swarmd.worker.leaving import CROPS
 from swarmd_models.errors import ArtefactError
 from swarmd_protocols.offload.cascade import Plan
 from swarmd_recipes.traffic_scenes import CALIBRATION
@@ -95,11 +96,11 @@ def cheapest(table: Table, wanted: Wanted, units: Sequence[float] = ()) -> tuple
 
 
 def figures(
-    frames: Sequence[Judged], said: Sequence[Sequence[Found]], asked: Sequence[Sequence[int]]
+    frames: Sequence[Judged], said: Sequence[Sequence[Found]], asked: Sequence[Sequence[int]], every: int = 0
 ) -> dict[str, Any]:
-    """How good answers are, and what they cost."""
+    """How good answers are, and what they cost; `every`: bytes of always asking, where these frames do not say."""
     whole, by_class = mean_ap([one.scene for one in frames], said)
-    every = sum(one.bytes[LARGEST] for one in frames)
+    every = every or sum(one.bytes[LARGEST] for one in frames)
     sent = sum(frame.bytes[judge] for frame, judges in zip(frames, asked, strict=True) for judge in judges)
     return {
         "mean_ap": round(whole, 4),
@@ -130,23 +131,39 @@ def oracle(frame: Judged, plan: Plan) -> tuple[list[Found], tuple[int, ...]]:
     return min(ways, key=worth)
 
 
-def of_plan(plan: Plan, frames: Sequence[Judged]) -> dict[str, Any]:
+def of_plan(plan: Plan, frames: Sequence[Judged], every: int = 0) -> dict[str, Any]:
     """What the daemon's own walk makes of all frames."""
     ways = [walked(plan, frame) for frame in frames]
-    return figures(frames, [way[0] for way in ways], [way[1] for way in ways])
+    return figures(frames, [way[0] for way in ways], [way[1] for way in ways], every)
+
+
+def goal(whole: Sequence[Judged], share: tuple[float, float] = MARGIN) -> Wanted:
+    """Shares of what the largest reaches on whole frames."""
+    largest = [one.said[LARGEST] for one in whole]
+    return Wanted(share[0] * mean_ap([one.scene for one in whole], largest)[0], share[1] * accuracy(whole, largest))
 
 
 def cascade(
-    learnt: Sequence[Judged], tested: Sequence[Judged], judges: Sequence[int], macs: Sequence[float]
+    learnt: Sequence[Judged],
+    tested: Sequence[Judged],
+    judges: Sequence[int],
+    macs: Sequence[float],
+    wanted: Wanted | None = None,
+    every: int = 0,
 ) -> tuple[dict[str, Any], Plan]:
-    """A plan that asks these, set on what is learnt, judged on what is tested, beside the best bands in hindsight."""
+    """A plan that asks these, set on what is learnt, judged on what is tested, beside the best bands in hindsight.
+
+    Args:
+        learnt: Frames on which it is set.
+        tested: Frames that judge it.
+        judges: Whom it asks, in order.
+        macs: Of each size.
+        wanted: On what is learnt; None: a little more than the goals.
+        every: Bytes of always asking, where these frames do not say.
+    """
     plan = learned(learnt, judges)
-    largest = [one.said[LARGEST] for one in learnt]
-    wanted = Wanted(
-        MARGIN[0] * mean_ap([one.scene for one in learnt], largest)[0], MARGIN[1] * accuracy(learnt, largest)
-    )
-    doubts, _ = cheapest(Table.of(learnt, plan, judges), wanted)
-    found = of_plan(banded(plan, doubts), tested)
+    doubts, _ = cheapest(Table.of(learnt, plan, judges), wanted or goal(learnt))
+    found = of_plan(banded(plan, doubts), tested, every)
     table, units = Table.of(tested, plan, judges), [macs[judge] for judge in judges]
     mine = outcome(table, doubts)
     equal = Wanted(mine.mean_ap, mine.accuracy)
@@ -180,8 +197,7 @@ def report(learnt: Sequence[Judged], tested: Sequence[Judged], macs: Sequence[fl
     ):  # fmt: skip
         found[name] = figures(tested, [way[0] for way in ways], [way[1] for way in ways])
     for row in ("cascade", "direct", "naive", "oracle", "small", "larger"):
-        found[row]["mean_ap_of_largest"] = round(found[row]["mean_ap"] / found["largest"]["mean_ap"], 4)
-        found[row]["accuracy_of_largest"] = round(found[row]["accuracy"] / found["largest"]["accuracy"], 4)
+        beside(found[row], found["largest"])
     ours["bytes_of_oracle"] = round(ours["bytes_a_frame"] / max(1e-9, found["oracle"]["bytes_a_frame"]), 4)
     work = {
         row: sum(count * unit for count, unit in zip(found[row]["asked"], macs[1:], strict=True))
@@ -191,12 +207,35 @@ def report(learnt: Sequence[Judged], tested: Sequence[Judged], macs: Sequence[fl
     return found, plan
 
 
+def beside(row: dict[str, Any], largest: dict[str, Any]) -> None:
+    """Note what share of the largest's quality a row has."""
+    row["mean_ap_of_largest"] = round(row["mean_ap"] / largest["mean_ap"], 4)
+    row["accuracy_of_largest"] = round(row["accuracy"] / largest["accuracy"], 4)
+
+
+def report_crops(
+    whole: tuple[Sequence[Judged], Sequence[Judged]],
+    crops: tuple[Sequence[Judged], Sequence[Judged]],
+    macs: Sequence[float],
+) -> dict[str, Any]:
+    """The same cascades where crops leave, beside always sending whole frames; frames learnt on, and tested."""
+    every = sum(one.bytes[LARGEST] for one in whole[1])
+    largest = figures(whole[1], [one.said[LARGEST] for one in whole[1]], [(LARGEST,)] * len(whole[1]))
+    found = {}
+    for name, judges in (("crops", (LARGER, LARGEST)), ("crops direct", (LARGEST,))):
+        found[name], _ = cascade(*crops, judges, macs, goal(whole[0]), every)
+        beside(found[name], largest)
+    said = [one.said[LARGEST] for one in crops[1]]
+    found["crops always"] = figures(crops[1], said, [(LARGEST,)] * len(said), every)
+    beside(found["crops always"], largest)
+    return found
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=MODELS, type=Path, metavar="DIR")
     parser.add_argument("--record", type=Path, metavar="FILE.json")
-    parser.add_argument("--leave", choices=(FRAMES, CROPS), default=FRAMES, help="as `lending.leave`")
     options = parser.parse_args()
     try:
         models = bundles(options.models)
@@ -204,10 +243,12 @@ def main() -> int:
         print(f"{error}: make them by `python -m swarmd_recipes {' '.join(SIZES)}`", file=sys.stderr)
         return 2
     macs = [float(one.provenance["million_macs"]) for one in models]
-    learnt = judged(models, LEARNT_ON, options.leave)
+    learnt = judged(models, LEARNT_ON)
     cameras = [(camera, frame) for camera in CAMERAS for frame in range(EACH)]
-    tested = judged(models, cameras, options.leave)
+    tested = judged(models, cameras)
     found, _ = report(learnt, tested, macs)
+    in_crops = judged(models, LEARNT_ON, CROPS), judged(models, cameras, CROPS)
+    found |= report_crops((learnt, tested), in_crops, macs)
     found["models"] = {
         one.name: {"digest": one.digest, "million_macs": macs[size], "bytes": one.model_path.stat().st_size}
         for size, one in enumerate(models)
