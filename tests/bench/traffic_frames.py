@@ -39,6 +39,8 @@ QUALITY = 85
 """Of the JPEGs that travel, as in `bench_offload.py`."""
 MISSING = 0.02
 """Score of what a detector does not see: the floor down to which it is heard."""
+CROPS_FLOOR = 0.004
+"""Of the small detector where crops leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,13 @@ class Judged:
         scene: What is true of it; label -1 is clutter.
         said: Of each detector, small to largest.
         bytes: That travel to each; 0 to the own one.
+        leave: What travels, as `lending.leave`.
     """
 
     scene: Scene
     said: tuple[list[Found], ...]
     bytes: tuple[int, ...]
+    leave: str = FRAMES
 
 
 def bundles(folder: Path) -> list[Bundle]:
@@ -68,9 +72,13 @@ def judged(models: Sequence[Bundle], frames: Iterable[tuple[int, int]], leave: s
         models: The detectors, small to largest.
         frames: Crossing and number.
         leave: As `lending.leave`: whole frames, or crops around what the small detector has seen, all else one grey.
+            Where crops leave it is heard down to `CROPS_FLOOR`: what lies in no box nobody else sees.
     """
     maker = TrafficMaker(TrafficOptions(), SEED)
-    detectors = [Detector.open(lenient(one), DetectorOptions()) for one in models]
+    low = [lenient(one) for one in models]
+    if leave == CROPS:
+        low[SMALL] = replace(low[SMALL], decode=replace(low[SMALL].decode, score_threshold=CROPS_FLOOR))
+    detectors = [Detector.open(one, DetectorOptions()) for one in low]
     rows = []
     for number, index in frames:
         scene = maker.seen(number, index)
@@ -86,7 +94,7 @@ def judged(models: Sequence[Bundle], frames: Iterable[tuple[int, int]], leave: s
             _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
             said.append(heard(detector, cv2.imdecode(data, cv2.IMREAD_GRAYSCALE), WIDTH / size[0]))
             sent.append(len(data))
-        rows.append(Judged(scene, tuple(said), tuple(sent)))
+        rows.append(Judged(scene, tuple(said), tuple(sent), leave))
     for detector in detectors:
         detector.close()
     return rows
@@ -116,7 +124,7 @@ def walked(plan: Plan, frame: Judged) -> tuple[list[Found], tuple[int, ...]]:
     walks = Walks(Asking(plan, MISSING, 0.0))
     walks.begin(DIGESTS[SMALL].hex(), tensors(frame.said[SMALL]))
     asked = []
-    while (digest := walks.wanted(1 << 60)) is not None:
+    while (walks.objects or frame.leave == FRAMES) and (digest := walks.wanted(1 << 60)) is not None:
         asked.append(DIGESTS.index(digest))
         walks.join(digest, tensors(frame.said[asked[-1]]))
     return found_in(walks), tuple(asked)
