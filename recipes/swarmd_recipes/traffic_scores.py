@@ -106,10 +106,11 @@ def calibration_of(
     score = np.clip(np.array([one for one, _ in pairs]), 1e-6, 1 - 1e-6)
     x = np.column_stack([np.log(score / (1 - score)), np.ones(len(score))])
     wanted, found = np.array([right for _, right in pairs], np.float64), np.array(like)
-    for _ in range(20):
+    for _ in range(60):
         p = 1.0 / (1.0 + np.exp(-np.clip(x @ found, -60.0, 60.0)))
         bend = (x * (p * (1 - p))[:, None]).T @ x + pull * np.eye(2)
-        found = found + np.linalg.solve(bend, x.T @ (wanted - p) - pull * (found - np.array(like)))
+        step = np.linalg.solve(bend, x.T @ (wanted - p) - pull * (found - np.array(like)))
+        found = found + np.clip(step, -0.5, 0.5)  # A whole step leaps away where nearly all are sure.
     return float(found[0]), float(found[1])
 
 

@@ -23,7 +23,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +242,11 @@ def report_crops(
     return found
 
 
+def heard_low(whole: Judged, crops: Judged) -> Judged:
+    """What all say of a whole frame, the small detector down to `CROPS_FLOOR`."""
+    return replace(whole, said=(crops.said[SMALL], *whole.said[1:]))
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -265,7 +270,11 @@ def main() -> int:
         for size, one in enumerate(models)
     }
     if options.record:
-        options.record.write_text(recorded(learnt, tested, [camera for camera, _ in cameras], models))
+        low = [
+            [heard_low(*pair) for pair in zip(*pairs, strict=True)]
+            for pairs in zip((learnt, tested), in_crops, strict=True)
+        ]
+        options.record.write_text(recorded(*low, [camera for camera, _ in cameras], models))
     print(json.dumps(found, indent=1))
     return 0
 

@@ -1,33 +1,53 @@
 """What detectors say of things at crossings, as the table that `offload.judges = "traffic"` replays.
 
-A row is one thing that a camera asks about: its class, whether it is there, and what the small, the larger and the
-largest detector say of it in ten thousandths. Clutter has the class that it is taken for by whoever is surest.
+A row is one thing that a camera asks about, as a tracker has it: its class, whether it is a road user, and how sure the
+small, the larger and the largest detector are that it is one, in ten thousandths. Whoever says so of a box whose middle
+lies in the thing's counts: where it is, the tracker knows. How sure that makes, each detector's own calibration says,
+fitted on the frames that a plan is learnt on. Clutter has the class that it is taken for by whoever is surest.
 """
 
 import json
 from collections.abc import Sequence
+from math import exp, log
 
 from swarmd_models.bundle import Bundle
 from swarmd_recipes.traffic_scenes import LABELS, PEDESTRIAN
-from tests.bench.traffic_frames import MISSING, Judged, thing_of, told_of
+from swarmd_recipes.traffic_scores import calibration_of
+from tests.bench.traffic_frames import CROPS_FLOOR, Judged, thing_of
 
 SCALE = 10_000
-Row = list[int]
+Row = tuple[int, bool, list[float]]
+"""Class, whether it is there, and what each detector says."""
 
 
 def rows_of(frame: Judged) -> list[Row]:
-    """One row a thing of the frame."""
-    told = [told_of(frame, said) for said in frame.said]
-    taken: dict[int, tuple[float, int]] = {}
-    for said in frame.said:
-        for one in said:
-            at, _ = thing_of(frame.scene, one)
-            taken[at] = max(taken.get(at, (0.0, PEDESTRIAN)), (one.score, one.kind))
-    rows = []
-    for at, label in enumerate(frame.scene.label_index.tolist()):
-        kind = label if label >= 0 else taken.get(at, (0.0, PEDESTRIAN))[1]
-        rows.append([kind, int(label >= 0), *(round(SCALE * max(MISSING, float(one[at]))) for one in told)])
+    """One row a thing of the frame; scores as the detectors say them."""
+    rows: list[Row] = []
+    for at, (box, label) in enumerate(zip(frame.scene.boxes.tolist(), frame.scene.label_index.tolist(), strict=True)):
+        scores, surest = [], (0.0, PEDESTRIAN)
+        for said in frame.said:
+            here = [
+                (one.score, one.kind)
+                for one in said
+                if _is_in(box, one.box) and thing_of(frame.scene, one)[0] in (at, -1)
+            ]
+            surest = max([surest, *here])
+            scores.append(max([CROPS_FLOOR, *(score for score, _ in here)]))
+        rows.append((label if label >= 0 else surest[1], label >= 0, scores))
     return rows
+
+
+def _is_in(box: Sequence[float], other: Sequence[float]) -> bool:
+    x, y = (other[0] + other[2]) / 2, (other[1] + other[3]) / 2
+    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
+
+
+def _calibrated(rows: Sequence[Row], rules: Sequence[tuple[float, float]]) -> list[list[int]]:
+    found = []
+    for kind, is_there, scores in rows:
+        logits = [scale * log(one / (1.0 - one)) + bias for one, (scale, bias) in zip(scores, rules, strict=True)]
+        found.append([kind, int(is_there), *(round(SCALE / (1.0 + exp(-one))) for one in logits)])
+    return found
 
 
 def recorded(
@@ -41,6 +61,9 @@ def recorded(
         cameras: Of which camera each of these is.
         models: The detectors, small to largest.
     """
+    learnt_rows = [row for frame in learnt for row in rows_of(frame)]
+    sizes = range(len(learnt_rows[0][2]))
+    rules = [calibration_of((scores[size], is_there) for _, is_there, scores in learnt_rows) for size in sizes]
     seen: dict[int, list[Row]] = {}
     for camera, frame in zip(cameras, tested, strict=True):
         seen.setdefault(camera, []).extend(rows_of(frame))
@@ -51,11 +74,11 @@ def recorded(
         "models": {one.name: one.digest for one in models},
     }
     lines = [f"{json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    lines.append(f'"learnt": {_dense([row for frame in learnt for row in rows_of(frame)])},')
+    lines.append(f'"learnt": {_dense(_calibrated(learnt_rows, rules))},')
     lines.append('"seen": {')
-    lines.append(",\n".join(f'"{camera}": {_dense(rows)}' for camera, rows in sorted(seen.items())))
+    lines.append(",\n".join(f'"{camera}": {_dense(_calibrated(rows, rules))}' for camera, rows in sorted(seen.items())))
     return "{\n" + "\n".join(lines) + "\n}}\n"
 
 
-def _dense(rows: Sequence[Row]) -> str:
+def _dense(rows: Sequence[Sequence[int]]) -> str:
     return json.dumps(rows, separators=(",", ":"))
