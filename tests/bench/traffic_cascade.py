@@ -1,6 +1,6 @@
 """The cascade on rendered traffic: what the cameras of `offload-traffic-200` ask better detectors, and what it gives.
 
-    python -m tests.bench.traffic_cascade [--models DIR] [--record FILE.json]        JSON; two CPU minutes
+    python -m tests.bench.traffic_cascade [--models DIR] [--first N] [--record FILE.json]        JSON; a CPU minute
 
 Every camera of the scenario is one crossing that `swarmd_recipes.traffic_scenes` draws, in a light and with a noise of
 its own; three detectors, made by `python -m swarmd_recipes traffic-192 traffic-384 traffic-288`, look at its frames.
@@ -252,6 +252,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=MODELS, type=Path, metavar="DIR")
     parser.add_argument("--record", type=Path, metavar="FILE.json")
+    parser.add_argument("--first", type=int, default=CAMERAS[0], metavar="N", help="of the crossings that judge")
     options = parser.parse_args()
     try:
         models = bundles(options.models)
@@ -260,7 +261,7 @@ def main() -> int:
         return 2
     macs = [float(one.provenance["million_macs"]) for one in models]
     learnt = judged(models, LEARNT_ON)
-    cameras = [(camera, frame) for camera in CAMERAS for frame in range(EACH)]
+    cameras = [(options.first + at, frame) for at in range(len(CAMERAS)) for frame in range(EACH)]
     tested = judged(models, cameras)
     found, _ = report(learnt, tested, macs)
     in_crops = judged(models, LEARNT_ON, CROPS), judged(models, cameras, CROPS)
