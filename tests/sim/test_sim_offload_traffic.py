@@ -261,3 +261,16 @@ def test_two_copies_cost_hardly_more_work_than_one() -> None:
     assert figures["copied"] > 300
     assert figures["lost_to_deaths"] == 0
     assert figures["copies_extra_work_share"] <= 0.05
+
+
+def test_what_detectors_said_of_rendered_traffic_judges_in_the_statistics_place() -> None:
+    """Real detectors are oftener in doubt: quality holds, and asks are those of the best bands, not of a third."""
+    result = run(seed=3, **{"offload.judges": "traffic"})
+    assert result.violations == []
+    figures: Any = result.figures["offload"]
+    assert figures["looks"] > 500
+    assert figures["in_time_share"] >= 0.999
+    assert figures["local_accuracy"] < figures["accuracy"]
+    assert figures["accuracy_of_largest"] >= 0.98
+    assert figures["mean_ap_of_largest"] >= 0.96
+    assert 0.5 < figures["bytes_of_always"] < 1.0
