@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.offload import borrowing, placement
+from swarmd_protocols.offload import borrowing, placement, requests
+from swarmd_protocols.offload.attempts import Attempts
 from swarmd_protocols.offload.borrowing import Borrower
 from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_protocols.offload.lending import Lender
@@ -138,11 +139,11 @@ def _what_is_held_never_begins(patch: pytest.MonkeyPatch) -> None:
 
 
 def _both_work_from_the_start(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_held_until_ns", lambda self, one, takes_ns, now_ns: now_ns)
+    patch.setattr(Attempts, "begins_ns", lambda self, takes_ns, now_ns: now_ns)
 
 
 def _held_until_the_first_is_late(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_held_until_ns", lambda self, one, takes_ns, now_ns: now_ns + 40 * MS)
+    patch.setattr(Attempts, "begins_ns", lambda self, takes_ns, now_ns: now_ns + 40 * MS)
 
 
 def _what_is_held_is_a_queue(patch: pytest.MonkeyPatch) -> None:
@@ -163,6 +164,18 @@ def _what_holds_it_counts_as_at_work(patch: pytest.MonkeyPatch) -> None:
         return [] if any(len(one.live) > 1 for one in self._open.values()) else whole(self, lender, now_ns)
 
     patch.setattr(Dispatcher, "_doubt", doubt)
+
+
+def _nobody_is_told_to_begin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_begin_held", lambda self, one, now_ns, attempt: [])
+
+
+def _what_is_held_has_its_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "_make_room", lambda self, borrower, has: [])
+
+
+def _all_is_measured(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Attempts, "has_not_waited", lambda self, attempt, stated_ns, now_ns: False)
 
 
 def _nobody_is_doubted(patch: pytest.MonkeyPatch) -> None:
@@ -199,7 +212,18 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
         _what_is_held_begins_too_late,
         copies.test_what_is_held_makes_nobody_wait_and_is_refused_where_its_time_has_passed,
     ),
-    (_what_holds_it_counts_as_at_work, copies.test_a_broken_connection_does_not_wait_for_who_holds_it),
+    (
+        _what_holds_it_counts_as_at_work,
+        lambda: copies.test_who_holds_it_begins_when_nobody_else_works_on_it(
+            lambda swarm, working: swarm.command(rules.ME, requests.Doubt(working)), 2
+        ),
+    ),
+    (
+        _nobody_is_told_to_begin,
+        lambda: copies.test_who_holds_it_begins_when_nobody_else_works_on_it(copies.is_refused, 2),
+    ),
+    (_what_is_held_has_its_place, copies.test_what_is_held_keeps_no_work_out),
+    (_all_is_measured, copies.test_what_was_to_be_held_and_comes_sooner_is_no_measure),
     (_one_may_fill_it, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_the_gone_keep_jobs, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_cancels_are_kept, rules.test_the_own_model_answers_at_the_last_moment),

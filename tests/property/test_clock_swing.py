@@ -1,5 +1,7 @@
 """Whom a clock in a mesh follows while it is young, and how that ends. Each law has a mutant that breaks it."""
 
+from itertools import product
+
 import pytest
 
 from swarmd_protocols.ids import NodeId
@@ -109,10 +111,19 @@ def a_neighbourhood_keeps_no_time_of_its_own() -> None:
 
 
 def two_far_ones_that_lie_are_fewer_than_those_near() -> None:
-    for far in (1, 2, 3):
-        clock, nodes, true_ns = fielded(far)
-        tell(clock, nodes[8:10], true_ns + 200 * MS, 165 * S)
-        assert clock._target_ns == true_ns, far
+    """However few are near, whatever the far ones stand for, and however many of those have answered."""
+    for near, far, lie_ms in product((3, 4, 5, 6, 8), (1, 2, 3, 4, 5), (200, -200)):
+        for others in range(far, 42, 3):
+            clock, nodes, true_ns = meshed(near + far)
+            clock.near, clock.voters = frozenset(nodes[:near]), near + others
+            tell(clock, nodes[near : near + 2], true_ns + lie_ms * MS, 165 * S)
+            assert clock._target_ns == true_ns, (near, far, lie_ms, others)
+
+
+def one_that_says_nothing_keeps_nobody_unsure() -> None:
+    clock, nodes, _ = meshed(8)
+    clock.near, clock.voters = frozenset(nodes), 9
+    assert clock.is_sure(160 * S)
 
 
 def what_many_said_before_holds_nobody_back() -> None:
@@ -134,11 +145,24 @@ def no_far_one_weighs_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_far_one_weighs_what_it_stands_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("swarmd_protocols.state.clock._FAR_WEIGHT_MOST", 100)
+    def stands_for(self: Clock, counted: list[tuple[NodeId, int]]) -> int:
+        near = sum(voter in self.near for voter, _ in counted)
+        far = len(counted) - near
+        return max(1, (self.voters - len(self.near)) // far) if self.asks_far and near and far > 1 else 1
+
+    patch.setattr(Clock, "_far_weight", stands_for)
 
 
 def all_that_is_settled_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clock, "_counted", Clock._settled)
+
+
+def all_others_are_waited_for(patch: pytest.MonkeyPatch) -> None:
+    def has_asked_few(self: Clock, now_ns: int) -> bool:
+        others = self.voters - len(self.near)
+        return sum(voter not in self.near for voter, _ in self._settled(now_ns)) < others
+
+    patch.setattr(Clock, "_has_asked_few_far", has_asked_few)
 
 
 def near_ones_are_enough(patch: pytest.MonkeyPatch) -> None:
@@ -187,6 +211,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (who_is_far_from_all_goes_there_in_seconds, all_slew_alike),
     (a_neighbourhood_keeps_no_time_of_its_own, no_far_one_weighs_more),
     (two_far_ones_that_lie_are_fewer_than_those_near, a_far_one_weighs_what_it_stands_for),
+    (one_that_says_nothing_keeps_nobody_unsure, all_others_are_waited_for),
     (what_many_said_before_holds_nobody_back, all_that_is_settled_counts),
     (who_has_heard_those_near_alone_is_not_sure, near_ones_are_enough),
 ]

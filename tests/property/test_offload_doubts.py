@@ -14,6 +14,7 @@ from swarmd_protocols.offload.decisions import (
     Answered,
     Asked,
     Attempt,
+    Begin,
     Cancel,
     Check,
     Deliver,
@@ -65,12 +66,13 @@ def test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once(
     effects = one.handle(Doubted(doubted), 5 * MS)
     assert not [effect for effect in effects if isinstance(effect, Deliver | Cancel)], "a doubt ends nothing"
     again = {effect.number: effect for effect in effects if isinstance(effect, Attempt)}
+    begun = {effect.number for effect in effects if isinstance(effect, Begin)}
     for number, attempts in asked.items():
         local_ms, _ = requests[number - 1]
         is_alone = {attempt.lender for attempt in attempts if attempt.held_until_ns <= 5 * MS} == {doubted}
-        is_left_to_who_holds_it = len(attempts) > 1 and lenders == 2
-        is_asked = is_alone and not is_left_to_who_holds_it
-        assert (number in again) == is_asked, "it is asked once more, exactly where nobody else works on it"
+        is_held = len(attempts) > 1
+        assert (number in again) == (is_alone and not is_held), "it is asked once more, where nobody else has it"
+        assert (number in begun) == (is_alone and is_held), "who holds it begins"
         if number in again:
             other = {None} if local_ms else {doubted}
             assert again[number].lender in (set(LENDERS[1:lenders]) or other), "another's turn; else the own; else it"

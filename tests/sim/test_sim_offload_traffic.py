@@ -251,6 +251,18 @@ def test_many_deaths_cost_no_request_that_two_had_taken(monkeypatch: pytest.Monk
     assert figures["lost_to_deaths"] == 0
 
 
+def _what_is_held_is_thrown_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_held", lambda self, job, now_ns: self._end([job]) if job in self._jobs else [])
+
+
+def test_what_is_held_and_thrown_away_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker sees what is held at the end; what is gone by then shows in the figure."""
+    _cabinets_are_slow(monkeypatch)
+    _what_is_held_is_thrown_away(monkeypatch)
+    figures: Any = run(**HELD).figures["offload"]
+    assert figures["lost_to_deaths"] > 0
+
+
 def test_two_copies_cost_hardly_more_work_than_one() -> None:
     """The second works where the first is late or dead, and only there: no death loses anything, at 5 % more work."""
     deaths = [{"kind": "kill", "at_s": 12.0 + 1.6 * at, "duration_s": 1.0, "nodes": [at % 6]} for at in range(8)]

@@ -3,12 +3,16 @@
 Each rule has a mutant (`tests/mutants/test_offload_mutants.py`).
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import lending, messages, requests
-from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
+from swarmd_protocols.offload.decisions import Left
+from swarmd_protocols.offload.tickets import open_ticket
+from tests.support.offload_swarm import CRYPTO, DIGEST, MS, NODES, SEEDS, Swarm
 from tests.unit.test_offload import LENDER, ME, THIRD, reasons, said
 
 
@@ -77,18 +81,100 @@ def test_a_held_copy_begins_in_time_for_a_short_deadline() -> None:
     assert infers(swarm, THIRD)
 
 
-def test_a_broken_connection_does_not_wait_for_who_holds_it() -> None:
-    """A third begins at once; where there is none, who holds it begins by itself."""
-    for lenders in (2, 3):
-        swarm, working, holding = two_copies(lenders)
-        before = {node: len(infers(swarm, node)) for node in swarm.nodes}
-        swarm.command(ME, requests.Doubt(working))
-        swarm.turn()
-        begun = [node for node in swarm.nodes if len(infers(swarm, node)) > before[node]]
-        assert begun == ([] if lenders == 2 else [node for node in NODES[1:4] if node not in (working, holding)])
-        swarm.keeps = {working}
-        swarm.later(200)
-        assert [settle.lender for settle in swarm.settles()] == [begun[0] if begun else holding]
+def is_refused(swarm: Swarm, working: NodeId) -> None:
+    (request,) = [one for _, to, one in swarm.said if isinstance(one, messages.Request) and to == working]
+    swarm.hear(ME, working, messages.Refusal(request.id, messages.REASONS.index("busy")))
+
+
+@pytest.mark.parametrize("lenders", [2, 3])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        is_refused,
+        lambda swarm, working: swarm.command(ME, requests.Doubt(working)),
+        lambda swarm, working: swarm.meet(ME, without=(working,)),
+    ],
+    ids=["refused", "broken", "gone"],
+)
+def test_who_holds_it_begins_when_nobody_else_works_on_it(fails: Callable[[Swarm, NodeId], None], lenders: int) -> None:
+    """At once, and not when its time comes; a third one holds it then, where there is one."""
+    swarm, working, holding = two_copies(lenders)
+    swarm.keeps = {working}
+    fails(swarm, working)
+    swarm.turn()
+    assert [settle.lender for settle in swarm.settles()] == [holding]
+    third = [node for node in NODES[1 : 1 + lenders] if node not in (working, holding)]
+    assert not any(infers(swarm, node) for node in third)
+    assert [one.digest for _, to, one in swarm.said if isinstance(one, messages.Ask) and to == holding] == [DIGEST]
+    spent = swarm.nodes[holding]._lender._grants._left
+    assert [left.count for left in spent.values()] == [255], "its ticket is spent once"
+
+
+def test_a_lender_that_has_started_anew_takes_it_for_a_new_request() -> None:
+    """It knows no such ticket, and says so; nobody signs for another input."""
+    swarm, working, holding = two_copies(2)
+    swarm.nodes[holding]._lender._jobs.clear()
+    swarm.nodes[holding]._lender._grants._left.clear()
+    is_refused(swarm, working)
+    swarm.turn()
+    assert reasons(swarm) == ["unknown"]
+    assert not infers(swarm, holding)
+
+
+def test_what_was_to_be_held_and_comes_sooner_is_no_measure() -> None:
+    """An older lender begins at once, and so may one that wants to look quick."""
+    swarm, working, holding = two_copies(2)
+    (request,) = [one for _, to, one in swarm.said if isinstance(one, messages.Request) and to == holding]
+    swarm.later(request.held_ms + 1)
+    swarm.keeps = {working}
+    swarm.turn()
+    assert [settle.lender for settle in swarm.settles()] == [holding]
+    assert not swarm.nodes[ME]._borrower._dispatcher.times_of(holding)._samples
+    (line,) = [line for line in swarm.nodes[ME].ledger.take() if line.what == "borrowed"]
+    assert line.took_ns == MS, "and the time in which it was held is not what it took"
+
+
+def test_a_ticket_for_who_is_to_hold_it_changes_nothing_of_when_the_first_is_late() -> None:
+    swarm = Swarm(3)
+    swarm.turn()
+    swarm.keeps = set(NODES)
+    swarm.command(ME, requests.Borrow(1, DIGEST, b"input", 1, swarm.now_ns + 500 * MS, copies=2))
+    one = swarm.nodes[ME]._borrower._dispatcher._open[1]
+    swarm.now_ns += 30 * MS
+    swarm.turn()
+    assert len(one.held(swarm.now_ns)) == 1
+    assert one.begun_ns[0] == swarm.now_ns
+    assert one.late_ns > one.begun_ns[0], "the first had to wait for its ticket too"
+    late_ns = one.late_ns
+    swarm.nodes[ME]._borrower._dispatcher.handle(Left(1, 1), swarm.now_ns + MS)
+    assert one.late_ns == late_ns
+
+
+def test_what_is_held_keeps_no_work_out() -> None:
+    """Three who have all they may held leave a lender that does nothing: whoever has work for it has a place."""
+    swarm = Swarm(6)
+    swarm.turn()
+    swarm.keeps = {LENDER}
+    tickets = {}
+    for node in (node for node in NODES[:6] if node != LENDER):
+        before = len(swarm.said)
+        swarm.hear(LENDER, node, messages.Ask(DIGEST))
+        (grant,) = [one for _, to, one in swarm.said[before:] if isinstance(one, messages.Grant) and to == node]
+        tickets[node] = open_ticket(grant.ticket, CRYPTO.public_key(SEEDS[1]), CRYPTO).number
+    swarm.wire.clear()
+    honest, *others = tickets
+    for turn, node in enumerate(others[:3]):
+        for at in range(4):
+            request = messages.Request(100 + 4 * turn + at, tickets[node], DIGEST, 1, 60_000, b"input", held_ms=10_000)
+            swarm.hear(LENDER, node, request)
+    assert swarm.nodes[LENDER].jobs == 12
+    for at in range(4):
+        swarm.hear(LENDER, honest, messages.Request(200 + at, tickets[honest], DIGEST, 1, 500, b"input"))
+    assert len(infers(swarm, LENDER)) == 4
+    assert swarm.nodes[LENDER].jobs <= 16
+    refused = [to for _, to, one in swarm.said if isinstance(one, messages.Refusal)]
+    assert honest not in refused
+    assert len(refused) == 3, "one place was free for who has none; of each of the others one is dropped"
 
 
 def test_what_is_held_makes_nobody_wait_and_is_refused_where_its_time_has_passed() -> None:

@@ -98,8 +98,8 @@ class Contacts:
         self._notice_bucket = TokenBucket(_NOTICES_PER_S, _NOTICES_PER_S)
         self._reports = TokenBucket(_REPORTS_PER_S, _REPORTS_BURST)
         self._hello_sent_ns: dict[tuple[Address, bool], int] = {}
-        self._noticed: dict[Address, tuple[int, bool]] = {}
-        """When an address was last told that its frame does not open, and whether under the newest group key."""
+        self._noticed: dict[Address, tuple[int, int]] = {}
+        """When an address was last told that its frame does not open, and how often it has been."""
         self._groups: dict[Address, int] = {}
         """Counter of the group key of the last hello from an address: who was off while keys changed reads no newer."""
         self._said: dict[Address, _Hello] = {}
@@ -134,7 +134,7 @@ class Contacts:
         self._hello_sent_ns.pop(hello_key, None)
         _remember(self._hello_sent_ns, hello_key, now_ns)
         said = self._said.get(address)
-        if group is None and said is not None and said.turn % _TURNS == _TURNS - 1:
+        if group is None and not extra and said is not None and said.turn % _TURNS == _TURNS - 1:
             group = self._channel.older_group(said.turn // _TURNS)
         return self._seal(address, (*parts, extra) if extra else tuple(parts), group, now_ns)
 
@@ -198,17 +198,20 @@ class Contacts:
 
     def notice(self, source: Address, frame: bytes, now_ns: int, *, member: bool) -> bytes | None:
         """What to answer a pair frame that does not open; `member` where the source is a member's address."""
-        last_ns, was_newest = self._noticed.get(source, (now_ns - _HELLO_GAP_NS, True))
+        last_ns, turn = self._noticed.get(source, (now_ns - _HELLO_GAP_NS, 0))
         if now_ns - last_ns < _HELLO_GAP_NS:
             return None
         if not member and not self._notice_bucket.take(now_ns):
             self._counters["notices_over_rate"] += 1
             return None
         # In turn: a hello proves a group key, and not that it came from this address.
-        older = self._channel.older_group(now_ns // _S)
-        group = self._groups.get(source, older) if was_newest else None
+        known = self._groups.get(source)
+        if known is not None:
+            group = None if turn % 2 else known
+        else:
+            group = self._channel.older_group(turn // 2) if turn % 2 else None
         self._noticed.pop(source, None)
-        _remember(self._noticed, source, (now_ns, group is None))
+        _remember(self._noticed, source, (now_ns, turn + 1))
         return self._channel.seal_notice(frame, group)
 
     def on_notice(self, frame: bytes, last_counter: int) -> int | None:

@@ -46,6 +46,7 @@ from swarmd_protocols.offload.tickets import HeldTicket, open_ticket
 from swarmd_protocols.offload.under_way import (
     Asking,
     Open,
+    begin_now,
     input_sha256_for,
     is_paid,
     key_of,
@@ -354,6 +355,9 @@ class Borrower:
                 one.lenders[attempt], one.digests[attempt] = lender, digest
                 one.held_until_ns[attempt] = held_until_ns
                 return self._request(one, attempt, lender, now_ns)
+            case decisions.Begin(number, attempt):
+                held = self._tickets.get((self._open[number].lenders[attempt], self._open[number].digests[attempt]))
+                return begin_now(self._open[number], attempt, 0 if held is None else held.ticket.number, now_ns)
             case Cancel(number, attempt):
                 return self._cancel(number, attempt)
             case Deliver(number, attempt):
@@ -455,7 +459,7 @@ class Borrower:
         if data is not None and lender is not None:
             price = 0 if is_worthless else one.prices.pop(attempt or 0, 0)
             self._purse.spend(price)
-            took_ns = now_ns - one.sent_ns.get(attempt or 0, now_ns)
+            took_ns = now_ns - one.begun_ns(attempt or 0, now_ns)
             self._ledger.note("borrowed", lender, digest, size_of(one.ask), data, price, took_ns)
         self._purse.give_back(sum(one.prices.values()))  # Of who said nothing, or came second.
         if data is not None and may_be_kept(one.ask) and not is_worthless:

@@ -107,6 +107,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Nobody else works on the request any more: who holds this attempt is to begin now."""
+
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Nobody waits for this attempt any more."""
 
@@ -140,4 +148,4 @@ class SetTimer:
     due_ns: int
 
 
-Effect: TypeAlias = Attempt | Cancel | Deliver | Check | SetTimer
+Effect: TypeAlias = Attempt | Begin | Cancel | Deliver | Check | SetTimer

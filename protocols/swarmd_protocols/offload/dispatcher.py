@@ -15,7 +15,8 @@
   one gets no answer then.
 - Hedges are paid from a budget that each request fills by a twentieth.
 - A request that wants two copies has two lenders from the start, and a new one for each that fails. The second holds
-  what it was asked, and begins when the first is slower than its own 95th percentile, or while it can still answer.
+  what it was asked, and begins when the first is slower than its own 95th percentile, while it can still answer, or as
+  soon as nobody else works on it.
 - Some answers are checked afterwards against the own model; who is often wrong is asked no more (`reputation.py`).
 
 Deterministic; time and randomness come in.
@@ -28,11 +29,13 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload.attempts import Attempts, Shunned
 from swarmd_protocols.offload.decisions import (
     Abandoned,
     Answered,
     Asked,
     Attempt,
+    Begin,
     Cancel,
     Check,
     Checked,
@@ -64,10 +67,6 @@ TIMERS = _HEDGE, _LAST_MOMENT, _PATIENCE, _DEADLINE = "hedge", "last-moment", "p
 _DOUBT_NS = 2_000_000_000
 """For so long a lender whose connection broke is asked only where there is no other, unless it is heard before:
 two periods of offers, after which membership has named a dead one."""
-_HELD_MARGIN = 1.5
-"""Times what a lender is expected to take that it is given before the deadline, if another works on it first."""
-HELD_MAX_NS = 10_000_000_000
-"""No lender holds a request for longer."""
 _DOUBT_GAP_NS = 1_000_000_000
 """One broken connection of a lender in a second sends requests to others: who hangs up all the time cannot double all
 work."""
@@ -96,31 +95,6 @@ class DispatcherConfig:
     reputation: ReputationConfig = field(default_factory=ReputationConfig)
 
 
-@dataclass(slots=True)
-class _Open:
-    need: Need
-    tried: list[NodeId | None] = field(default_factory=list)
-    """Whom each attempt asked, by its index."""
-    begun_ns: list[int] = field(default_factory=list)
-    """When each was asked, or is to begin."""
-    late_ns: int = 0
-    """When the one that was asked last to begin at once is slower than it ever is."""
-    streams_ns: list[int] = field(default_factory=list)
-    live: set[int] = field(default_factory=set)
-    waits_ns: int = 0
-    """Until when each offer is looked at, since somebody should be asked, and just now nobody can be; 0: it is not."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Shunned:
-    """Who is not asked now."""
-
-    bad: list[NodeId]
-    """Whose answers were wrong too often."""
-    doubted: list[NodeId]
-    """Whose connection broke just now; they are asked where there is no other."""
-
-
 class Dispatcher:
     """A borrower's requests."""
 
@@ -140,7 +114,7 @@ class Dispatcher:
         self._has_ticket = has_ticket
         self._config = config
         self._rng = rng
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, Attempts] = {}
         self._offers: dict[NodeId, Offer] = {}
         self.times: dict[NodeId, Times] = {}
         """Kept when an offer is withdrawn: else whoever answers nobody would withdraw and be as good as new. The one
@@ -200,7 +174,7 @@ class Dispatcher:
         if len(self._open) >= self._config.requests_max or need.deadline_ns <= now_ns:
             self.counts["none"] += 1
             return [Deliver(need.number, None)]
-        one = self._open[need.number] = _Open(need)
+        one = self._open[need.number] = Attempts(need)
         effects: list[Effect] = [SetTimer(need.number, _DEADLINE, need.deadline_ns)]
         if need.local_ns:
             effects.append(SetTimer(need.number, _LAST_MOMENT, max(now_ns, self._last_moment_ns(need))))
@@ -265,7 +239,7 @@ class Dispatcher:
             del self._doubts[next(iter(self._doubts))]
         effects: list[Effect] = []
         for one in list(self._open.values()):
-            others = [attempt for attempt in one.live if one.tried[attempt] != lender]
+            others = [attempt for attempt in sorted(one.live) if one.tried[attempt] != lender]
             if not one.live or any(one.begun_ns[attempt] <= now_ns for attempt in others):
                 continue
             if one.need.only is not None:
@@ -273,9 +247,10 @@ class Dispatcher:
                 effects += [effect for attempt in sorted(one.live)
                             for effect in self._on_failed(one.need.number, attempt, now_ns)]  # fmt: skip
                 continue
+            if others:
+                effects += self._begin_held(one, now_ns, others[0])
+                continue
             found, what = self._choose(one, now_ns), "rerouted"
-            if found is None and others:
-                continue  # What holds it begins by itself.
             if found is None and not (one.need.local_ns and None not in one.tried):
                 found, what = self._choose(one, now_ns, again=lender), "asked_again"
                 if found is None:
@@ -312,7 +287,10 @@ class Dispatcher:
             self._measure(one, attempt, now_ns, one.need.deadline_ns - now_ns)
         one.live.discard(attempt)
         self.counts["failed" if is_its_fault else "unpaid"] += 1
-        return self._copy(one, now_ns) if one.live else self._go_on(one, now_ns)
+        if not one.live:
+            return self._go_on(one, now_ns)
+        held = [] if one.lenders_at_work(now_ns) else one.held(now_ns)
+        return [*(self._begin_held(one, now_ns, held[0]) if held else ()), *self._copy(one, now_ns)]
 
     def _on_timer(self, number: int, what: str, now_ns: int) -> list[Effect]:
         one = self._open.get(number)
@@ -336,7 +314,7 @@ class Dispatcher:
                 return self._ask(one, found[0], now_ns)
         return []
 
-    def _go_on(self, one: _Open, now_ns: int, shunned: _Shunned | None = None) -> list[Effect]:
+    def _go_on(self, one: Attempts, now_ns: int, shunned: Shunned | None = None) -> list[Effect]:
         """Ask whoever is quickest and has not been asked; where nobody is left, say at once that there is no answer.
 
         A lender that is reached, and has said nothing since its offer has lapsed, is not gone: it is waited for.
@@ -364,7 +342,7 @@ class Dispatcher:
         self.counts[what] += 1
         return [Deliver(number, None), *(Cancel(number, attempt) for attempt in sorted(one.live))]
 
-    def _copy(self, one: _Open, now_ns: int) -> list[Effect]:
+    def _copy(self, one: Attempts, now_ns: int) -> list[Effect]:
         """Further lenders, until as many are at work as the request wants."""
         effects: list[Effect] = []
         while one.need.copies > 1 and sum(one.tried[attempt] is not None for attempt in one.live) < one.need.copies:
@@ -372,24 +350,29 @@ class Dispatcher:
             if found is None:
                 break
             self.counts["copied"] += 1
-            effects += self._ask(one, found[0], now_ns, self._held_until_ns(one, found[1], now_ns))
+            effects += self._ask(one, found[0], now_ns, one.begins_ns(found[1], now_ns))
         return effects
 
-    def _held_until_ns(self, one: _Open, takes_ns: float, now_ns: int) -> int:
-        """When a further lender begins: once those at work are late, and while there is time for it; at once where
-        nobody works.
-        """
-        is_worked_on = any(one.tried[attempt] is not None and one.begun_ns[attempt] <= now_ns for attempt in one.live)
-        until_ns = min(one.late_ns, one.need.deadline_ns - round(_HELD_MARGIN * takes_ns), now_ns + HELD_MAX_NS)
-        return max(now_ns, until_ns) if is_worked_on else now_ns
+    def _begin_held(self, one: Attempts, now_ns: int, attempt: int) -> list[Effect]:
+        """Whoever holds a request begins: nobody else works on it."""
+        one.begun_ns[attempt] = now_ns
+        one.was_held.discard(attempt)
+        lender = one.tried[attempt]
+        offer = self._offers.get(lender) if lender is not None else None
+        if lender is not None and offer is not None and offer.of(one.need) is not None:
+            stated = stated_ns(offer, one.need)
+            one.late_ns = now_ns + round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[attempt]))
+        self.counts["begun"] += 1
+        return [Begin(one.need.number, attempt)]
 
-    def _ask(self, one: _Open, offer: Offer | None, now_ns: int, begins_ns: int = 0) -> list[Effect]:
+    def _ask(self, one: Attempts, offer: Offer | None, now_ns: int, begins_ns: int = 0) -> list[Effect]:
         need, attempt = one.need, len(one.tried)
         one.waits_ns = 0
         one.tried.append(None if offer is None else offer.node)
         one.begun_ns.append(max(begins_ns, now_ns))
         one.streams_ns.append(0 if offer is None else stream_ns(offer, need))
         one.live.add(attempt)
+        one.was_held |= {attempt} if begins_ns > now_ns else set()
         offered = None if offer is None else offer.of(need)
         digest = need.digest if offered is None else offered.digest
         effects: list[Effect] = [Attempt(need.number, attempt, one.tried[attempt], digest, need.deadline_ns, begins_ns)]
@@ -402,13 +385,15 @@ class Dispatcher:
         one = self._open.get(number)
         if one is None or attempt not in one.live:
             return []
-        one.begun_ns[attempt] = max(one.begun_ns[attempt], now_ns)
+        if one.begun_ns[attempt] > now_ns:
+            return []
+        one.begun_ns[attempt] = now_ns
         offer = self._offers.get(one.tried[attempt] or NodeId(b""))
         if offer is None or offer.of(one.need) is None or attempt != len(one.tried) - 1:
             return []
         return self._hedge_after(one, stated_ns(offer, one.need), 1, now_ns)
 
-    def _hedge_after(self, one: _Open, stated: int, ways: int, now_ns: int) -> list[Effect]:
+    def _hedge_after(self, one: Attempts, stated: int, ways: int, now_ns: int) -> list[Effect]:
         """A timer for when a lender is slower than it ever is, if there is still time then."""
         lender = one.tried[-1]
         assert lender is not None
@@ -416,7 +401,7 @@ class Dispatcher:
         return [SetTimer(one.need.number, _HEDGE, one.late_ns)] if one.late_ns < one.need.deadline_ns else []
 
     def _choose(
-        self, one: _Open, now_ns: int, again: NodeId | None = None, shunned: _Shunned | None = None
+        self, one: Attempts, now_ns: int, again: NodeId | None = None, shunned: Shunned | None = None
     ) -> tuple[Offer, float] | None:
         """Whoever is soonest of those that have not been asked, or of them and `again`."""
         shunned = shunned or self._shunned(now_ns)
@@ -430,13 +415,13 @@ class Dispatcher:
             one.need, found, self.times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
         )
 
-    def _shunned(self, now_ns: int) -> _Shunned:
-        return _Shunned(
+    def _shunned(self, now_ns: int) -> Shunned:
+        return Shunned(
             [node for node in self._offers if self.reputation.is_ejected(node, now_ns)],
             [node for node, (at_ns, silent) in self._doubts.items() if silent and now_ns - at_ns < _DOUBT_NS],
         )
 
-    def _barred(self, one: _Open, shunned: _Shunned, again: NodeId | None = None) -> list[NodeId] | None:
+    def _barred(self, one: Attempts, shunned: Shunned, again: NodeId | None = None) -> list[NodeId] | None:
         """Who is not asked, since it has been, or is not believed; None: enough have been."""
         asked = [node for node in one.tried if node is not None]
         if len(asked) >= self._config.attempts_max:
@@ -452,14 +437,18 @@ class Dispatcher:
         offered = offer.of(need)
         return offered is not None and self._has_ticket(offer.node, offered.digest, now_ns)
 
-    def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False) -> None:
+    def _measure(
+        self, one: Attempts, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False
+    ) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
         lender = one.tried[attempt]
-        if lender is not None and now_ns + penalty_ns >= one.begun_ns[attempt]:  # Else it did not wait: no measure.
+        offer = None if lender is None else self._offers.get(lender)
+        stated = 0 if offer is None or offer.of(one.need) is None else stated_ns(offer, one.need)
+        if lender is not None and not (is_answer and one.has_not_waited(attempt, stated, now_ns)):
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
             self.times_of(lender).note(took_ns, now_ns, is_answer=is_answer, stream_ns=one.streams_ns[attempt])
 
-    def _outrun(self, one: _Open, attempt: int, now_ns: int) -> None:
+    def _outrun(self, one: Attempts, attempt: int, now_ns: int) -> None:
         """Another has answered first: this one takes at least as long as it has taken, which may be more than it did.
 
         Else a lender that says nothing, and is made good by a hedge each time, would look as quick as it says.

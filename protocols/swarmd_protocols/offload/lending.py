@@ -192,20 +192,27 @@ class Lender:
         """Somebody wants an answer."""
         if not self._words.take(borrower, 1, now_ns):
             return self._unheard(borrower)
+        known = next((job for job, one in self._jobs.items() if one.bound.borrower == borrower
+                      and one.bound.id == request.id), 0)  # fmt: skip
+        if known:
+            one = self._jobs[known]
+            is_to_begin = one.held is not None and not request.held_ms and one.bound.digest == request.digest
+            # Nobody else works on it any more; else it runs, or is held, already.
+            return [CancelTimer(_held(known)), *self.on_held(known, now_ns)] if is_to_begin else []
         size, held = len(request.data) + request.lane_bytes, self._held(request.digest)
         reason = self._grants.spend(request.ticket, borrower, request.digest, size, self._physical_ms(now_ns))
         open_jobs = [job.bound for job in self._jobs.values() if job.bound.borrower == borrower]
         if not reason and (held is None or not self.is_willing):
             reason = "not-lending"
-        if not reason and not self._has_room(len(open_jobs)):
-            reason = "busy"
-        if not reason and any(bound.id == request.id for bound in open_jobs):
-            return []  # It runs already.
         time_ns = 0 if held is None else self._unit_ns(held) * request.units
         if not reason and request.units > 1 and time_ns > self._config.turn_ns:
             reason = "too-large"
         if not reason and max(self._queue_ns(), request.held_ms * _MS) + time_ns >= request.left_ms * _MS:
             reason = "late"
+        room: list[SubEffect] = []
+        if not reason and not self._has_room(len(open_jobs)):
+            room = [] if request.held_ms else self._make_room(borrower, len(open_jobs))
+            reason = "" if room else "busy"
         if reason:
             self.counts[f"refused_{reason}"] += 1
             self._ledger.note(f"refused_{reason}", borrower, b"" if held is None else held.digest, size)
@@ -219,7 +226,7 @@ class Lender:
         if request.held_ms:
             self.counts["held"] += 1
             return [due, SetTimer(_held(job), now_ns + request.held_ms * _MS)]
-        return [due, *self._begin(job, one, request, now_ns)]
+        return [*room, due, *self._begin(job, one, request, now_ns)]
 
     def on_held(self, job: int, now_ns: int) -> list[SubEffect]:
         """What another lender works on is not answered yet: it is begun here, where there is time for it."""
@@ -301,6 +308,23 @@ class Lender:
         config, held = self._config, len(self._jobs)
         is_crowded = held >= config.jobs_max - config.jobs_max // _RESERVED
         return held < config.jobs_max and has < config.jobs_each and not (is_crowded and has)
+
+    def _make_room(self, borrower: NodeId, has: int) -> list[SubEffect]:
+        """For one that is to begin at once: the newest that is held goes, of whoever has most of those.
+
+        What is held costs its borrower no work, so that it must not keep anybody's work out.
+        """
+        held = [(job, one.bound) for job, one in self._jobs.items() if one.held is not None]
+        if has >= self._config.jobs_each:
+            held = [(job, bound) for job, bound in held if bound.borrower == borrower]
+        if not held:
+            return []
+        each = Counter(bound.borrower for _, bound in held)
+        job, bound = max(held, key=lambda one: (each[one[1].borrower], one[0]))
+        size_bytes = self._jobs[job].size_bytes
+        self.counts["refused_busy"] += 1
+        self._ledger.note("refused_busy", bound.borrower, bound.digest, size_bytes)
+        return [*self._end([job]), _say(bound.borrower, Refusal(bound.id, REASONS.index("busy")))]
 
     def _turn(self, borrower: NodeId, priority: int, time_ns: int, now_ns: int) -> int:
         """When a request that is taken has its turn; how urgent its borrower calls its work is written down."""

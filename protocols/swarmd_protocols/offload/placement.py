@@ -138,7 +138,7 @@ class Need:
     grade_min_milli: int = 0
     """The least grade of a lender's bundle, with `ability`."""
     copies: int = 1
-    """Lenders that work on it at once; with 2 no single death costs an answer."""
+    """Lenders that have it at once; with 2 no single death costs an answer that the other has time for."""
     only: NodeId | None = None
     """This lender or none: who asks has placed it (`stealing.py`)."""
     may_check: bool = False

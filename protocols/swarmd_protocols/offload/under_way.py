@@ -12,6 +12,7 @@ from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.cache import Key
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.purse import Cost, Purse
+from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 
 @dataclass(slots=True)
@@ -49,6 +50,10 @@ class Open:
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
     proofs: dict[int, bytes] = field(default_factory=dict)
+
+    def begun_ns(self, attempt: int, now_ns: int) -> int:
+        """When an attempt that went out was begun; now where it did not."""
+        return max(self.sent_ns.get(attempt, now_ns), min(now_ns, self.held_until_ns.get(attempt, 0)))
 
 
 _MS = 1_000_000
@@ -118,6 +123,20 @@ def request_of(one: Open, attempt: int, lender: NodeId, ticket: int, now_ns: int
     return messages.Request(
         wire, ticket, one.digests[attempt], ask.units, left_ms, data, ask.lane_bytes, ask.priority, held_ms
     )
+
+
+def begin_now(one: Open, attempt: int, ticket: int, now_ns: int) -> list[SubEffect]:
+    """Tell whoever holds a request to begin: the same request once more, to be begun at once.
+
+    The whole of it: who has started anew since takes it for a new one, and must not sign for another input.
+    """
+    one.held_until_ns[attempt] = now_ns
+    if attempt not in one.sent_ns:
+        return []  # It waits for its ticket still.
+    request = request_of(one, attempt, one.lenders[attempt], ticket, now_ns)
+    if not request.left_ms:
+        return []
+    return [Send(one.lenders[attempt], messages.encode_message(request), True, Priority.BULK)]
 
 
 def own_run(one: Open, digest: bytes, until_ns: int) -> requests.Infer:

@@ -179,11 +179,11 @@ class Clock:
     def _has_asked_few_far(self, now_ns: int) -> bool:
         """Whether of six that are settled fewer would be far than in the swarm.
 
-        Those near agree with each other first, whatever the others say.
+        Those near agree with each other first, whatever the others say. One of the others may never answer.
         """
         others = self.voters - len(self.near)
         far = sum(voter not in self.near for voter, _ in self._settled(now_ns))
-        return far < min(others, -(-2 * self._config.voters_min * others // max(1, self.voters)))
+        return far < min(max(0, others - 1), -(-2 * self._config.voters_min * others // max(1, self.voters)))
 
     def _hangs_on_the_new(self, now_ns: int) -> bool:
         """Whether what all said while they were young counts still, such as after a cut that began then."""
@@ -303,7 +303,8 @@ class Clock:
         """For how many of those that are out of reach each counts that has answered.
 
         Near ones answer first and are asked more often: where all weigh alike, a neighbourhood that is larger than the
-        far ones asked so far keeps a time of its own. One far voter alone stands for itself, as it may lie.
+        far ones asked so far keeps a time of its own. Of few far voters two may lie: each counts for one less than they
+        are.
 
         Source:
             Horvitz, Thompson: A generalization of sampling without replacement from a finite universe, 1952.
@@ -313,7 +314,7 @@ class Clock:
         if not self.asks_far or not near or far < 2:
             return 1
         share = far * len(self.near)
-        return min(_FAR_WEIGHT_MOST, max(1, (2 * others * near + share) // (2 * share)))
+        return min(_FAR_WEIGHT_MOST, far - 1, max(1, (2 * others * near + share) // (2 * share)))
 
     def _is_contradicted(self) -> bool:
         """Whether the median is another time; what peers answered may be a minute old, so they are asked often."""

@@ -207,6 +207,8 @@ class MembershipChecker(CheckerBase):
                 until_ns = now_ns + own.away_until_ns - host.clock.local_ns(now_ns)
                 length_ns = msgspec.msgpack.decode(own.body, type=AliveBody).away_s * 1_000_000_000
                 self._absences[host.index] = until_ns - length_ns, until_ns
+            elif host.life.known_ns >= 0:
+                self._absences.pop(host.index, None)
 
     def _holds_for(self, host: Host, subject: Host, states: tuple[MemberState, ...]) -> bool:
         """Whether a host has not come to a verdict; a suspicion is none, nor an absence that is over."""
