@@ -9,7 +9,6 @@ import pytest
 from swarmd.worker import lane
 from swarmd.worker.lane import Shelf
 from swarmd.worker.lent import Place
-from swarmd_protocols.offload import borrowing as offload_borrowing
 from swarmd_protocols.offload import under_way
 from tests.integration import test_lending_lane as laws
 from tests.support.mutants import assert_found
@@ -65,8 +64,7 @@ def _one_lender_may_have_all_the_room(patch: pytest.MonkeyPatch) -> None:
 
 
 def _all_lenders_are_told_one_token(patch: pytest.MonkeyPatch) -> None:
-    for module in (offload_borrowing, under_way):
-        patch.setattr(module, "data_for", lambda ask, lender: ask.data)
+    patch.setattr(under_way, "data_for", lambda ask, lender: ask.data)
 
 
 def _a_lost_port_ends_the_watch(patch: pytest.MonkeyPatch) -> None:
