@@ -151,8 +151,8 @@ class Node:
             borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure":
                 better models of others where the own one is in doubt (`lending.plan`); "split": others for parts of
                 the model (`lending.split`); "fleet": whoever is idle, for a batch of many requests at once.
-            copies: 2: two other members have it at once, with `borrow` "yes", "quickest" or "unsure", so that no death
-                loses it; the second begins when the first is late.
+            copies: 2: two other members have it at once, with `borrow` "yes", "quickest" or "unsure", so that the death
+                of one loses nothing that the other has time for; the second begins when the first is late or fails.
 
         Raises:
             WorkerError: The API refused, and says why; a `DaemonError`.

@@ -64,8 +64,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--keep-s", type=float, default=0.0, metavar="N", help="a borrowed answer may be kept so long")
     parser.add_argument(
-        "--copies", type=int, choices=(1, 2), default=1, help="2: two members have it at once, so that no death loses "
-        "it; with --borrow or --unsure"
+        "--copies", type=int, choices=(1, 2), default=1, help="2: two members have it at once, so that the death of "
+        "one loses nothing that the other has time for; with --borrow or --unsure"
     )  # fmt: skip
     parser.add_argument(
         "--form", choices=("raw", "lossless"), default="", help="a picture leaves with its very pixels, whatever "

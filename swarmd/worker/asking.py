@@ -47,7 +47,7 @@ class Wish:
     cause: str = ""
     """W3C `traceparent` of what asks: what is borrowed is linked to it."""
     copies: int = 1
-    """2: two members have it at once, so that no death loses it."""
+    """2: two members have it at once: the death of one loses nothing that the other has time for."""
     form: str = ""
     """In which a picture leaves: `lossless` or `raw`; "": as JPEG too, where `lending.jpeg_quality` allows it."""
 

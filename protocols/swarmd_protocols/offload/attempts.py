@@ -1,14 +1,15 @@
 """What the dispatcher knows of one request that has no answer so far. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.offload.placement import Need
+from swarmd_protocols.offload.messages import HELD_MAX_MS
+from swarmd_protocols.offload.placement import Need, Offer, stated_ns
 
+_MS = 1_000_000
 _HELD_MARGIN = 1.5
 """Times what a lender is expected to take that it is given before the deadline, if another works on it first."""
-HELD_MAX_NS = 10_000_000_000
-"""No lender holds a request for longer."""
 
 
 @dataclass(slots=True)
@@ -37,12 +38,17 @@ class Attempts:
         """When one more lender begins: once those at work are late, and while there is time for it; at once where
         nobody works.
         """
-        until_ns = min(self.late_ns, self.need.deadline_ns - round(_HELD_MARGIN * takes_ns), now_ns + HELD_MAX_NS)
+        until_ns = min(self.late_ns, self.need.deadline_ns - round(_HELD_MARGIN * takes_ns), now_ns + HELD_MAX_MS * _MS)
         return max(now_ns, until_ns) if self.lenders_at_work(now_ns) else now_ns
 
     def has_not_waited(self, attempt: int, stated_ns: int, now_ns: int) -> bool:
         """Whether a lender that was to hold a request answers sooner after that than it says it could: no measure."""
         return attempt in self.was_held and now_ns - self.begun_ns[attempt] < stated_ns
+
+    def stated_ns(self, attempt: int, offers: Mapping[NodeId, Offer]) -> int | None:
+        """What a lender says that the request takes; None where it offers it no more, or is none."""
+        offer = offers.get(self.tried[attempt] or NodeId(b""))
+        return None if offer is None or offer.of(self.need) is None else stated_ns(offer, self.need)
 
     def held(self, now_ns: int) -> list[int]:
         """Attempts of lenders that have not begun, the first one first."""

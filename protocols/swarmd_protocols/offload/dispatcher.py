@@ -57,7 +57,6 @@ from swarmd_protocols.offload.placement import (
     awaited_until_ns,
     choose,
     feasible,
-    stated_ns,
     stream_ns,
 )
 from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
@@ -357,13 +356,8 @@ class Dispatcher:
         """Whoever holds a request begins: nobody else works on it."""
         one.begun_ns[attempt] = now_ns
         one.was_held.discard(attempt)
-        lender = one.tried[attempt]
-        offer = self._offers.get(lender) if lender is not None else None
-        if lender is not None and offer is not None and offer.of(one.need) is not None:
-            stated = stated_ns(offer, one.need)
-            one.late_ns = now_ns + round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[attempt]))
         self.counts["begun"] += 1
-        return [Begin(one.need.number, attempt)]
+        return [Begin(one.need.number, attempt), *self._hedge_after(one, attempt, 1, now_ns)]
 
     def _ask(self, one: Attempts, offer: Offer | None, now_ns: int, begins_ns: int = 0) -> list[Effect]:
         need, attempt = one.need, len(one.tried)
@@ -372,32 +366,30 @@ class Dispatcher:
         one.begun_ns.append(max(begins_ns, now_ns))
         one.streams_ns.append(0 if offer is None else stream_ns(offer, need))
         one.live.add(attempt)
-        one.was_held |= {attempt} if begins_ns > now_ns else set()
+        if begins_ns > now_ns:
+            one.was_held.add(attempt)
         offered = None if offer is None else offer.of(need)
         digest = need.digest if offered is None else offered.digest
         effects: list[Effect] = [Attempt(need.number, attempt, one.tried[attempt], digest, need.deadline_ns, begins_ns)]
         if offer is not None and begins_ns <= now_ns:
             ways = 1 if self._is_ready(offer, need, now_ns) else 2
-            effects += self._hedge_after(one, stated_ns(offer, need), ways, now_ns)
+            effects += self._hedge_after(one, attempt, ways, now_ns)
         return effects
 
     def _on_left(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
         one = self._open.get(number)
-        if one is None or attempt not in one.live:
-            return []
-        if one.begun_ns[attempt] > now_ns:
+        if one is None or attempt not in one.live or one.begun_ns[attempt] > now_ns:
             return []
         one.begun_ns[attempt] = now_ns
-        offer = self._offers.get(one.tried[attempt] or NodeId(b""))
-        if offer is None or offer.of(one.need) is None or attempt != len(one.tried) - 1:
-            return []
-        return self._hedge_after(one, stated_ns(offer, one.need), 1, now_ns)
+        return self._hedge_after(one, attempt, 1, now_ns) if attempt == len(one.tried) - 1 else []
 
-    def _hedge_after(self, one: Attempts, stated: int, ways: int, now_ns: int) -> list[Effect]:
-        """A timer for when a lender is slower than it ever is, if there is still time then."""
-        lender = one.tried[-1]
-        assert lender is not None
-        one.late_ns = now_ns + ways * round(self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[-1]))
+    def _hedge_after(self, one: Attempts, attempt: int, ways: int, now_ns: int) -> list[Effect]:
+        """A timer for when a lender is slower than it ever is, if it still offers it, and there is still time then."""
+        lender, stated = one.tried[attempt], one.stated_ns(attempt, self._offers)
+        if lender is None or stated is None:
+            return []
+        p95_ns = self.times_of(lender).p95_ns(stated, now_ns, one.streams_ns[attempt])
+        one.late_ns = now_ns + ways * round(p95_ns)
         return [SetTimer(one.need.number, _HEDGE, one.late_ns)] if one.late_ns < one.need.deadline_ns else []
 
     def _choose(
@@ -441,10 +433,8 @@ class Dispatcher:
         self, one: Attempts, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False
     ) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
-        lender = one.tried[attempt]
-        offer = None if lender is None else self._offers.get(lender)
-        stated = 0 if offer is None or offer.of(one.need) is None else stated_ns(offer, one.need)
-        if lender is not None and not (is_answer and one.has_not_waited(attempt, stated, now_ns)):
+        lender, stated = one.tried[attempt], one.stated_ns(attempt, self._offers)
+        if lender is not None and not (is_answer and one.has_not_waited(attempt, stated or 0, now_ns)):
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
             self.times_of(lender).note(took_ns, now_ns, is_answer=is_answer, stream_ns=one.streams_ns[attempt])
 
@@ -453,12 +443,11 @@ class Dispatcher:
 
         Else a lender that says nothing, and is made good by a hedge each time, would look as quick as it says.
         """
-        lender = one.tried[attempt]
-        offer = None if lender is None else self._offers.get(lender)
-        if lender is None or offer is None or offer.of(one.need) is None:
+        lender, stated = one.tried[attempt], one.stated_ns(attempt, self._offers)
+        if lender is None or stated is None:
             return
         took_ns, times, stream = now_ns - one.begun_ns[attempt], self.times_of(lender), one.streams_ns[attempt]
-        if took_ns > times.mean_ns(stated_ns(offer, one.need), now_ns, stream):
+        if took_ns > times.mean_ns(stated, now_ns, stream):
             times.note(took_ns, now_ns, is_answer=False, stream_ns=stream)
 
     def times_of(self, lender: NodeId) -> Times:

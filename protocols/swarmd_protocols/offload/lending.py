@@ -214,9 +214,7 @@ class Lender:
             room = [] if request.held_ms else self._make_room(borrower, len(open_jobs))
             reason = "" if room else "busy"
         if reason:
-            self.counts[f"refused_{reason}"] += 1
-            self._ledger.note(f"refused_{reason}", borrower, b"" if held is None else held.digest, size)
-            return [_say(borrower, Refusal(request.id, REASONS.index(reason)))]
+            return [self._refuse(borrower, request.id, reason, b"" if held is None else held.digest, size)]
         job = next(self._numbers)
         until_ns = now_ns + request.left_ms * _MS
         bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
@@ -239,9 +237,7 @@ class Lender:
         if not reason:
             return self._begin(job, one, one.held, now_ns)
         del self._jobs[job]
-        self.counts[f"refused_{reason}"] += 1
-        self._ledger.note(f"refused_{reason}", one.bound.borrower, one.bound.digest, one.size_bytes)
-        return [CancelTimer(_due(job)), _say(one.bound.borrower, Refusal(one.bound.id, REASONS.index(reason)))]
+        return [CancelTimer(_due(job)), self._refuse_job(one, reason)]
 
     def _begin(self, job: int, one: _Job, request: Request, now_ns: int) -> list[SubEffect]:
         """Hand it to the runtime, in its turn."""
@@ -277,10 +273,7 @@ class Lender:
             return []
         bound = one.bound
         if data is None or len(data) > PAYLOAD_MAX_BYTES:
-            reason = "failed" if data is None else "too-large"
-            self.counts[f"refused_{reason}"] += 1
-            self._ledger.note(f"refused_{reason}", bound.borrower, bound.digest, one.size_bytes)
-            return [CancelTimer(_due(job)), _say(bound.borrower, Refusal(bound.id, REASONS.index(reason)))]
+            return [CancelTimer(_due(job)), self._refuse_job(one, "failed" if data is None else "too-large")]
         self.counts["answered"] += 1
         price = 0 if self._is_worthless(data) else price_micro(self._config.price_micro_s, one.time_ns)
         self.counts["price_micro"] += price
@@ -314,17 +307,26 @@ class Lender:
 
         What is held costs its borrower no work, so that it must not keep anybody's work out.
         """
-        held = [(job, one.bound) for job, one in self._jobs.items() if one.held is not None]
-        if has >= self._config.jobs_each:
-            held = [(job, bound) for job, bound in held if bound.borrower == borrower]
+        is_own = has >= self._config.jobs_each
+        held = {
+            job: one
+            for job, one in self._jobs.items()
+            if one.held is not None and (one.bound.borrower == borrower or not is_own)
+        }
         if not held:
             return []
-        each = Counter(bound.borrower for _, bound in held)
-        job, bound = max(held, key=lambda one: (each[one[1].borrower], one[0]))
-        size_bytes = self._jobs[job].size_bytes
-        self.counts["refused_busy"] += 1
-        self._ledger.note("refused_busy", bound.borrower, bound.digest, size_bytes)
-        return [*self._end([job]), _say(bound.borrower, Refusal(bound.id, REASONS.index("busy")))]
+        each = Counter(one.bound.borrower for one in held.values())
+        job = max(held, key=lambda job: (each[held[job].bound.borrower], job))
+        return [*self._end([job]), self._refuse_job(held[job], "busy")]
+
+    def _refuse_job(self, one: _Job, reason: str) -> SubEffect:
+        return self._refuse(one.bound.borrower, one.bound.id, reason, one.bound.digest, one.size_bytes)
+
+    def _refuse(self, borrower: NodeId, number: int, reason: str, digest: bytes, size_bytes: int) -> SubEffect:
+        """Count it, write it down and say it."""
+        self.counts[f"refused_{reason}"] += 1
+        self._ledger.note(f"refused_{reason}", borrower, digest, size_bytes)
+        return _say(borrower, Refusal(number, REASONS.index(reason)))
 
     def _turn(self, borrower: NodeId, priority: int, time_ns: int, now_ns: int) -> int:
         """When a request that is taken has its turn; how urgent its borrower calls its work is written down."""

@@ -69,7 +69,7 @@ class Borrow(msgspec.Struct, frozen=True):
     grade_min_milli: int = 0
     """The least grade of a lender's bundle, with `ability`."""
     copies: int = 1
-    """2: two lenders have it at once, of whom the second begins when the first is late: no death loses it."""
+    """2: two lenders have it at once, of whom the second begins when the first is late or fails."""
     keep_ns: int = 0
     """An answer may be kept for so long, and one that was kept serves this request; 0: neither. Not with `ability`."""
     recipe: bytes = b""

@@ -306,9 +306,9 @@ class StateChecker(CheckerBase):
         """User events reach every host that was in the swarm from before the event until the end.
 
         What was said before a node heard others, and others knew it, in this life is not its to deliver, nor what was
-        said while it has been deaf since, as nobody can tell it then what is new. Of one origin
-        the last 64 events are kept for repair, and its flood is passed on at a bounded rate: whoever holds its key may
-        push out what it said before, until 10 s after, and that alone.
+        said while it has been deaf since, as nobody can tell it then what is new. Of one origin the last 64 events are
+        kept for repair, and its flood is passed on at a bounded rate: whoever holds its key may push out what it said
+        before, until 10 s after, and that alone.
         """
         missed = 0
         storms = [fault for fault in self.run.injector.script if fault.kind == "event_storm"]
