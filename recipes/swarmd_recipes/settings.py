@@ -20,6 +20,7 @@ from swarmd_models.metrics import auroc, macro_f1
 from swarmd_models.reference import FRAMES, measure
 from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
 from swarmd_models.synthetic.thermal import HELD_BACK, NORMAL_LABEL, Crops
+from swarmd_recipes.logistic import regression
 
 Floats = npt.NDArray[np.float64]
 FALSE_PER_1000 = 0.6
@@ -109,19 +110,8 @@ def fit_weights(said: Opinions, faulty: npt.NDArray[np.bool_]) -> tuple[float, f
     little of the first fewer healthy modules reach the scores of the surest faults.
     """
     x = np.stack([FIRST_SHARE * said.first + said.second, np.ones(len(faulty))], axis=1)
-    scale, bias = _regress(x, faulty)
+    scale, bias = regression(x, faulty)
     return FIRST_SHARE * float(scale), float(scale), float(bias)
-
-
-def _regress(x: Floats, wanted: npt.NDArray[np.bool_]) -> Floats:
-    weights = np.zeros(x.shape[1])
-    ridge = 1e-3 * np.eye(x.shape[1])
-    for _ in range(50):
-        p = 1.0 / (1.0 + np.exp(-np.clip(x @ weights, -40.0, 40.0)))
-        slope = x.T @ (p - wanted) + ridge @ weights
-        curve = (x * (p * (1.0 - p))[:, None]).T @ x + ridge
-        weights = weights - np.linalg.solve(curve, slope)
-    return np.asarray(weights)
 
 
 def join(bundle: Bundle, crops: Crops) -> tuple[dict[str, Any], dict[str, float]]:

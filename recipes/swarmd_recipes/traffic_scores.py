@@ -14,10 +14,13 @@ from swarmd_models.association import Box, iou
 from swarmd_models.detector import Detector
 from swarmd_models.metrics import average_precision
 from swarmd_models.synthetic.scenes import Scene
+from swarmd_recipes.logistic import regression
 from swarmd_recipes.traffic_scenes import CALIBRATION, LABELS, TrafficMaker
 
 SAME_IOU = 0.5
 """From which a box is that of a road user."""
+_STRIDE = 0.5
+"""Of a calibration's fit: nearly all of a small net's scores are sure."""
 SEED = 15
 """Of all frames that judge."""
 CALIBRATING = tuple((CALIBRATION + number, index) for number in range(60) for index in range(20))
@@ -95,7 +98,7 @@ def mean_ap(scenes: Sequence[Scene], said: Sequence[Sequence[Found]]) -> tuple[f
 def calibration_of(
     rows: Iterable[tuple[float, bool]], like: tuple[float, float] = (1.0, 0.0), pull: float = 1e-3
 ) -> tuple[float, float]:
-    """Scale and bias of the logit, by logistic regression (Newton's method), from scores and who was right.
+    """Scale and bias of the logit, by logistic regression, from scores and who was right.
 
     Args:
         rows: Scores, 0 to 1, and whether each was right.
@@ -105,13 +108,8 @@ def calibration_of(
     pairs = list(rows)
     score = np.clip(np.array([one for one, _ in pairs]), 1e-6, 1 - 1e-6)
     x = np.column_stack([np.log(score / (1 - score)), np.ones(len(score))])
-    wanted, found = np.array([right for _, right in pairs], np.float64), np.array(like)
-    for _ in range(60):
-        p = 1.0 / (1.0 + np.exp(-np.clip(x @ found, -60.0, 60.0)))
-        bend = (x * (p * (1 - p))[:, None]).T @ x + pull * np.eye(2)
-        step = np.linalg.solve(bend, x.T @ (wanted - p) - pull * (found - np.array(like)))
-        found = found + np.clip(step, -0.5, 0.5)  # A whole step leaps away where nearly all are sure.
-    return float(found[0]), float(found[1])
+    scale, bias = regression(x, np.array([right for _, right in pairs], bool), np.array(like), pull, _STRIDE)
+    return float(scale), float(bias)
 
 
 def scenes_of(frames: Iterable[tuple[int, int]], maker: TrafficMaker) -> list[Scene]:

@@ -26,6 +26,7 @@ from swarmd_models.metrics import average_precision
 from swarmd_models.synthetic.scenes import Scene
 from swarmd_protocols.offload.cascade import Plan, Step, logit
 from swarmd_recipes.crossing import HEIGHT, WIDTH
+from swarmd_recipes.logistic import regression
 from swarmd_recipes.traffic_scenes import LABELS, TrafficMaker, TrafficOptions
 from swarmd_recipes.traffic_scores import SAME_IOU, SEED, Found, heard
 
@@ -139,29 +140,23 @@ def banded(plan: Plan, doubts: Sequence[float]) -> Plan:
 # --- What a plan learns ----------------------------------------------------------------------------------------------
 
 
-def regression(x: Floats, wanted: npt.NDArray[np.bool_]) -> Floats:
-    """Weights of the columns and an offset, by logistic regression (Newton's method)."""
-    wide = np.column_stack([x, np.ones(len(x))])
-    found = np.zeros(wide.shape[1])
-    for _ in range(25):
-        p = 1.0 / (1.0 + np.exp(-np.clip(wide @ found, -60, 60)))
-        bend = (wide * (p * (1 - p))[:, None]).T @ wide + 1e-3 * np.eye(len(found))
-        found = found + np.linalg.solve(bend, wide.T @ (wanted - p) - 1e-3 * found)
-    return np.asarray(found)
+def _fitted(x: Floats, wanted: npt.NDArray[np.bool_]) -> Floats:
+    """Weights of the columns and an offset."""
+    return regression(np.column_stack([x, np.ones(len(x))]), wanted)
 
 
 def learned(frames: Sequence[Judged], judges: Sequence[int]) -> Plan:
     """A plan that asks these in order, about everything; its weights are fitted on these frames, step after step."""
     plan = Plan(Step(DIGESTS[SMALL]), ())
     table = Table.of(frames, plan, ())
-    weight, offset = regression(table.logits(0)[:, None], table.is_right(0))
+    weight, offset = _fitted(table.logits(0)[:, None], table.is_right(0))
     plan = Plan(Step(DIGESTS[SMALL], weight=float(weight), offset=float(offset)), ())
     for at, judge in enumerate(judges):
         # First the judge's own word, to learn from; what only it sees keeps that word.
         word = Table.of(frames, Plan(plan.own, (*plan.steps, Step(DIGESTS[judge]))), judges[: at + 1])
         known = word.begins <= at
         x = np.column_stack([word.logits(at)[known], word.logits(at + 1)[known]])
-        keep, weight, offset = (float(one) for one in regression(x, word.is_right(at + 1)[known]))
+        keep, weight, offset = (float(one) for one in _fitted(x, word.is_right(at + 1)[known]))
         plan = Plan(plan.own, (*plan.steps, Step(DIGESTS[judge], 0.0, 1.0, keep, weight, offset)))
     return plan
 
