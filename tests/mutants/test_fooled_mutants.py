@@ -14,7 +14,9 @@ from swarmd_sim.checkers.fooled import BACK_NS, Fooled
 from swarmd_sim.run import releases
 from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ForeignWord
-from tests.sim.test_sim_checkers import GOOD, Fault, S, broken_rules
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
+from tests.sim.test_sim_checkers import BARE, GOOD, Fault, S
 from tests.support.mutants import Mutant, assert_found, each_law, each_mutant
 
 HOST = 3
@@ -48,14 +50,22 @@ def the_table_holds() -> None:
         assert found == excused, (words, heard)
 
 
-def a_stolen_revocation_takes_nothing_back() -> None:
-    """A thief of the revoke keys is louder than the root that replaced them is fast, in nearly every run."""
-    script = [
-        Fault(41 * S + S // 2, "replace_revoke", (5,), 12 * S, 1),
-        Fault(45 * S, "replaced_keys", (6,), 5 * S, 200),
-    ]
-    for seed in range(1, 5):
-        assert broken_rules("", seed, script, GOOD) == set(), seed
+THIEVES = [
+    Fault(41 * S + S // 2, "replace_revoke", (5,), 12 * S, 1),
+    Fault(45 * S, "replaced_keys", (6,), 5 * S, 200),
+]
+"""In one run of four the thief of the revoke keys is heard before the root that replaced them."""
+
+
+def a_stolen_revocation_is_noted() -> None:
+    def takers(seed: int) -> set[str]:
+        simulation = Simulation(load_scenario("fuzz", {**BARE, **GOOD}), seed, Options(script=THIEVES))
+        result = simulation.run()
+        assert not result.violations, seed
+        assert simulation.releases is not None
+        return {word.role for word in simulation.releases.foreign_words}
+
+    assert any("revoke" in takers(seed) for seed in range(1, 25))
 
 
 def nobody_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +101,7 @@ PAIRS: list[tuple[Callable[[], None], Mutant]] = [
     (the_table_holds, everybody_is_excused_with_one),
     (the_table_holds, only_who_has_heard_is_excused),
     (the_table_holds, any_root_makes_it_fall),
-    (a_stolen_revocation_takes_nothing_back, only_floors_are_words),
+    (a_stolen_revocation_is_noted, only_floors_are_words),
 ]
 
 
