@@ -195,7 +195,8 @@ def what_is_new_is_heard_beside_what_is_old(count: int, seed: int, at_ms: int, s
     for number in range(said):
         net.hosts[SPEAKS].node._swim.events.say(f"new-{number}", b"")
     net.run(LATER_S)
-    told = [event.name for _, index, event in net.delivered() if index == STARTS]
+    author = net.hosts[SPEAKS].node.node  # What the other says of itself, and when, is its own affair.
+    told = [event.name for _, index, event in net.delivered() if index == STARTS and event.origin == author]
     new = [f"new-{number}" for number in range(said)]
     assert told == new or (not known and told == []), (known, told)
 
@@ -204,6 +205,7 @@ def what_is_new_is_heard_beside_what_is_old(count: int, seed: int, at_ms: int, s
 @given(st.integers(4, 6), st.integers(0, 99), st.integers(0, 400), st.integers(1, 3))
 @example(4, 1, 40, 3)
 @example(4, 1, 100, 2)
+@example(5, 49, 174, 1)
 def test_what_is_new_is_heard_beside_what_is_old(count: int, seed: int, at_ms: int, said: int) -> None:
     what_is_new_is_heard_beside_what_is_old(count, seed, at_ms, said)
 
@@ -372,7 +374,7 @@ def test_what_two_told_stays_and_what_one_told_alone_may_be_denied() -> None:
         first.take(peer, {origin: begins[origin] for origin in origins}, 0)
     assert first.denied(b"two", {}, 6, 1) == [], "what it told itself; and one alone denies nothing"
     assert first.denied(b"one", {b"a": 5, b"b": 2}, 6, 2) == []
-    assert first.denied(b"three", {b"a": 3, b"b": 1}, 6, 3) == [(b"b", 9, 2)]
+    assert first.denied(b"three", {b"a": 3, b"b": 1}, 6, 3) == [(b"b", 9, 2, ())]
 
 
 def test_what_one_member_brings_is_no_news_unless_it_has_said_it() -> None:

@@ -5,10 +5,11 @@ alone brings back what was said long ago. What one member says alone is not kept
 theirs counts; where two have delivered as much and still say so, it stays. Who was misled as this node was takes its
 word back; against the one that is left then three count. In a mesh, who has delivered as much may be of the same side,
 and who has less may hear the other side only through this node: there one that has less is believed, whoever spoke
-before it.
+before it, unless one of those shows the event (`event_doubts.py`).
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 _DOUBTED_NS = 30_000_000_000
 """The first answer may be denied for so long, nanoseconds: many probes, of which each compares views that differ. Later
@@ -152,6 +153,18 @@ class Answers:
         return begins, tellers
 
 
+class Denial(NamedTuple):
+    """What was said of an origin does not hold."""
+
+    origin: bytes
+    taken: int
+    """The event that counted as the last delivered."""
+    delivered: int
+    """The one that does."""
+    vouchers: tuple[bytes, ...]
+    """Who still says it, where one member alone denies it."""
+
+
 class Baseline:
     """What a node that starts was told, by origin, as far as it may be denied."""
 
@@ -181,7 +194,7 @@ class Baseline:
 
     def denied(
         self, peer: bytes, told: Mapping[bytes, int], members: int, now_ns: int, *, is_mesh: bool = False
-    ) -> list[tuple[bytes, int, int]]:
+    ) -> list[Denial]:
         """A member says how far it has delivered each origin.
 
         Args:
@@ -192,7 +205,7 @@ class Baseline:
             is_mesh: Whether members hear each other through others, such as this node: it need not know at first.
 
         Returns:
-            What does not hold: origin, the event that counted as the last delivered, and the one that does.
+            What does not hold.
         """
         if not self._taken:
             return []
@@ -217,7 +230,8 @@ class Baseline:
                 words[peer] = word
             others = 0 if is_mesh else len(agree)
             if len(words) >= (_DENIALS if members > 2 else 1) + others and others + bool(self._tellers[origin]) < 2:
-                found.append((origin, taken, max(words.values())))
+                vouchers = {self._tellers[origin], *agree} - {b""} if len(words) < _DENIALS else ()
+                found.append(Denial(origin, taken, max(words.values()), tuple(sorted(vouchers))))
                 for table in (self._taken, self._tellers, self._words, self._agree):
                     del table[origin]
         return found

@@ -5,6 +5,8 @@ brings what was said long ago, has none of it delivered a second time; so are th
 who hear their origins only through this node.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
@@ -13,8 +15,9 @@ from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.event_alone import Alone
-from swarmd_protocols.swim.event_baseline import Answers, Baseline
+from swarmd_protocols.swim.event_baseline import Answers, Baseline, Denial
 from swarmd_protocols.swim.event_claims import CUT_OFF_NS, MESH_PATIENCE_NS, PATIENCE_NS, Claims
+from swarmd_protocols.swim.event_doubts import Doubts
 from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
 from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeRepairs, is_text
@@ -71,6 +74,7 @@ class UserEvents:
         self._claims = Claims()
         self.answers = Answers()
         self._first = Baseline()
+        self._doubts = Doubts(core, self.vector, self._lower)
         self.unheard = Unheard()
         self.by_member = MemberLedger(core, self.logs)
         self._by_origin = OriginLedger(core, self.logs)
@@ -158,6 +162,10 @@ class UserEvents:
             self.unheard.heard(body.sequence, body.sequence)
             return
         if body.sequence <= self._by_origin.silent.get(body.origin, 0):
+            return
+        if self._doubts.awaits(body.origin, body.sequence):
+            if core.holds_word(origin, "event", message, via, "an event"):
+                self._doubts.show(body.origin)
             return
         log = self._log(body.origin)
         if body.sequence <= log.delivered and self.answers.is_unsure(body.origin, body.sequence, core.now_ns):
@@ -318,7 +326,7 @@ class UserEvents:
             # In a mesh one may be all that this node hears of the other side: what it lacks has to cross here.
             is_mesh = core.view.weighs_links
             tellers = min(2, len(core.table.reachable)) if is_mesh else len(core.table.reachable)
-            self._lower(self._first.denied(peer.node, told, tellers, core.now_ns, is_mesh=is_mesh))
+            self._doubts.take(self._first.denied(peer.node, told, tellers, core.now_ns, is_mesh=is_mesh))
         for node, delivered in message.vector:
             if node == core.own.node:
                 self.unheard.heard(0, delivered)
@@ -338,11 +346,18 @@ class UserEvents:
                         self._lacking.setdefault((peer.node, wait_ns), {})[node] = delivered
                 self._await_claims(node)
 
-    def _lower(self, denied: list[tuple[bytes, int, int]]) -> None:
-        """What the first answer said alone does not hold; those who may have heard it here hear what does."""
+    def _lower(self, denied: Sequence[Denial], is_shown: bool = False) -> None:
+        """What the first answer said alone does not hold; those who may have heard it here hear what does.
+
+        With `is_shown` it holds. In a mesh it may yet have to cross here: then it is kept, and not delivered.
+        """
         core = self.core
         lowered = False
-        for node, taken, delivered in denied:
+        for node, taken, delivered, _ in denied:
+            if is_shown and not core.view.weighs_links:
+                continue
+            if is_shown:
+                self.journal.note(node, max(taken, self.journal.told(node)))
             log, origin = self.logs.get(node), self._origin(node)
             held = max((kept for kept, _ in log.kept if kept <= taken), default=0) if log is not None else 0
             if log is None or log.delivered < taken or held == taken:
