@@ -10,6 +10,7 @@ import pytest
 
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import MemberState, SendCast, UserEvent
+from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.mesh import near
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Key, life_key
 from swarmd_protocols.swim.mesh.near import NEAR_MOST
@@ -390,6 +391,15 @@ def beacons_cost_one_hop_swarms_little() -> None:
     assert 0 < len(beacons) <= 8 * 7
     said = sum(host.node._core.counters["datagram_bytes_out"] for host in net.hosts)
     assert sum(map(len, beacons)) <= said / 25
+
+
+@pytest.mark.parametrize("period_s", [0.25, 4])
+def test_who_probes_seldom_is_not_alone_between_two_probes(period_s: float) -> None:
+    """One speaks for all around: not each of eight once a second, where some seconds pass between what each hears."""
+    config = SwimConfig(mesh="auto", casts=True, protocol_period_ns=round(period_s * 1e9))
+    net = MeshNet(8, everybody(8), swim=config)
+    net.run(20)
+    assert 0 < len(casts_of(net, 60)) <= 20
 
 
 def casts_of(net: MeshNet, seconds: float) -> list[bytes]:

@@ -52,7 +52,8 @@ and a beacon that was recorded and is played again silences nobody for good. A h
 _FIRST_NS = 500_000_000
 """Who has met nobody so long after its start, nanoseconds, casts its first beacon: work begins after two seconds."""
 _ALONE_NS = 3_000_000_000
-"""Who has heard nobody for so long, nanoseconds, casts one a second: it may be flying past somebody."""
+"""Who has heard nobody for so long, nanoseconds, and for three of its probes, casts one a second: it may be flying
+past somebody."""
 _TICK_NS = 500_000_000
 """How often a partial view is looked after, nanoseconds; half as often while nothing is missing."""
 
@@ -123,7 +124,7 @@ class Overlay:
     def _is_due(self) -> bool:
         """Whether a full view casts a beacon now: it hears nobody, or nobody else has shown the swarm for a while."""
         core = self.core
-        if core.now_ns - core.heard_ns > _ALONE_NS:
+        if core.now_ns - core.heard_ns > max(_ALONE_NS, 3 * core.config.protocol_period_ns):
             return True
         if core.config.mesh == "on":
             return self._seconds % _SHOWN_EVERY == _SHOWN_EVERY - 1
