@@ -147,7 +147,7 @@ def test_in_a_mesh_one_that_never_had_it_is_believed_after_others_and_one_that_r
     first.take(b"teller", {b"a": 5}, 0)
     assert first.denied(b"near", {b"a": 5}, 2, 1, is_mesh=True) == []
     assert first.denied(b"near", {}, 2, 2, is_mesh=True) == [], "it had it, and has begun another life"
-    assert first.denied(b"leaf", {b"a": 3}, 2, 3, is_mesh=True) == [(b"a", 5, 3, (b"teller",))]
+    assert first.denied(b"leaf", {b"a": 3}, 2, 3, is_mesh=True) == [(b"a", 5, 3, ((b"teller", 5),))]
     assert first.denied(b"leaf", {}, 2, 4, is_mesh=True) == [], "once"
 
 
@@ -207,7 +207,7 @@ def test_what_two_deny_is_lowered_to_the_higher_of_their_words() -> None:
 def test_in_a_swarm_of_three_one_denial_is_enough_and_after_a_while_none_counts() -> None:
     first = Baseline()
     first.take(b"teller", {b"a": 500}, 0)
-    assert first.denied(b"one", {b"a": 4}, 2, 1) == [(b"a", 500, 4, (b"teller",))]
+    assert first.denied(b"one", {b"a": 4}, 2, 1) == [(b"a", 500, 4, ((b"teller", 500),))]
     first.take(b"teller", {b"a": 500}, 0)
     assert first.denied(b"one", {b"a": 4}, 2, 31_000_000_000) == []
 
@@ -218,3 +218,12 @@ def test_a_claim_that_is_taken_back_gives_nothing_up() -> None:
         claims.note(b"origin", peer, 500, 4, 0)
     claims.revise(b"fooled", {b"origin": 4})
     assert claims.given_up(b"origin", 4, 2, {b"liar", b"fooled"}, 10_000_000_000) == 0
+
+
+def test_who_told_less_than_was_invented_still_stands_for_it() -> None:
+    first = Baseline()
+    first.take(b"nothing", {b"a": 0}, 0)
+    first.take(b"liar", {b"a": 9}, 0)
+    first.take(b"honest", {b"a": 5}, 0)
+    assert first.denied(b"liar", {}, 2, 1, is_mesh=True) == []
+    assert first.denied(b"liar", {}, 2, 2, is_mesh=True) == [(b"a", 9, 0, ((b"honest", 5),))]

@@ -343,7 +343,7 @@ def test_only_who_was_asked_answers_and_once() -> None:
     answers.ask(b"honest", 0)
     assert answers.take(b"honest", {b"a": 5})
     assert not answers.take(b"honest", {b"a": 0}), "twice"
-    assert answers.close(0) == ({b"a": 5}, {b"honest": [b"a"]})
+    assert answers.close(0) == ({b"a": 5}, {b"honest": {b"a": 5}})
     assert not answers.take(b"honest", {b"a": 0}), "it is over"
 
 
@@ -355,7 +355,7 @@ def test_what_was_told_unasked_counts_where_nobody_answers_and_there_alone() -> 
     answers.ask(b"two", 0)
     assert not answers.take_unasked(2 * 10**9)
     assert answers.take_unasked(3 * 10**9)
-    assert answers.close(0) == ({b"a": 3}, {b"one": [b"a"]})
+    assert answers.close(0) == ({b"a": 3}, {b"one": {b"a": 3}})
     heard = Answers()
     assert not heard.take(b"thief", {b"a": 0})
     heard.ask(b"two", 0)
@@ -370,8 +370,8 @@ def test_what_two_told_stays_and_what_one_told_alone_may_be_denied() -> None:
         assert answers.take(peer, told)
     begins, tellers = answers.close(0)
     assert begins == {b"a": 5, b"b": 9}
-    for peer, origins in tellers.items():
-        first.take(peer, {origin: begins[origin] for origin in origins}, 0)
+    for peer, said in tellers.items():
+        first.take(peer, said, 0)
     assert first.denied(b"two", {}, 6, 1) == [], "what it told itself; and one alone denies nothing"
     assert first.denied(b"one", {b"a": 5, b"b": 2}, 6, 2) == []
     assert first.denied(b"three", {b"a": 3, b"b": 1}, 6, 3) == [(b"b", 9, 2, ())]

@@ -128,20 +128,17 @@ class Answers:
         all_have, one_has = self._unsure.get(origin, (0, 0))
         return all_have < sequence <= one_has
 
-    def close(self, now_ns: int) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
+    def close(self, now_ns: int) -> tuple[dict[bytes, int], dict[bytes, dict[bytes, int]]]:
         """It is known where this node begins.
 
         Returns:
-            By origin, the highest that was told; and by member, in the order of their answers, of whom it told that.
+            By origin, the highest that was told; and by member, in the order of their answers, what it told.
         """
         begins: dict[bytes, int] = {}
         for told in self._told.values():
             for origin, delivered in told.items():
                 begins[origin] = max(delivered, begins.get(origin, 0))
-        tellers = {
-            peer: [origin for origin, delivered in told.items() if delivered == begins[origin]]
-            for peer, told in self._told.items()
-        }
+        tellers = dict(self._told)
         for origin, delivered in begins.items():
             fewest = min(told.get(origin, 0) for told in self._told.values())
             if fewest < delivered:
@@ -161,8 +158,8 @@ class Denial(NamedTuple):
     """The event that counted as the last delivered."""
     delivered: int
     """The one that does."""
-    vouchers: tuple[bytes, ...]
-    """Who still says it, where one member alone denies it."""
+    vouchers: tuple[tuple[bytes, int], ...]
+    """Who still says more than that, and how much, where one member alone denies it."""
 
 
 class Baseline:
@@ -174,6 +171,8 @@ class Baseline:
         self._words: dict[bytes, dict[bytes, int]] = {}
         self._agree: dict[bytes, set[bytes]] = {}
         """By origin: who else has said that it delivered as much."""
+        self._less: dict[bytes, dict[bytes, int]] = {}
+        """By origin: who told of less when this node began, and of how much. It may be true where more was invented."""
         self._until_ns = 0
 
     def take(self, teller: bytes, taken: Mapping[bytes, int], now_ns: int) -> None:
@@ -185,9 +184,17 @@ class Baseline:
             now_ns: The time.
         """
         for origin, delivered in taken.items():
-            if self._taken.get(origin) == delivered and self._tellers[origin] != teller:
+            before = self._taken.get(origin, 0)
+            if not delivered:
+                continue
+            if delivered == before and self._tellers[origin] != teller:
                 self._agree[origin].add(teller)
+            elif delivered < before and self._tellers[origin] != teller:
+                self._less[origin][teller] = delivered
             else:
+                said = dict.fromkeys((self._tellers[origin], *self._agree[origin]), before) if before else {}
+                self._less[origin] = self._less.get(origin, {}) | said
+                self._less[origin].pop(teller, None)
                 self._taken[origin], self._tellers[origin] = delivered, teller
                 self._agree[origin], self._words[origin] = set(), {}
         self._until_ns = now_ns + _DOUBTED_NS
@@ -210,14 +217,14 @@ class Baseline:
         if not self._taken:
             return []
         if now_ns > self._until_ns:
-            self._taken.clear()
-            self._words.clear()
-            self._agree.clear()
-            self._tellers.clear()
+            for table in (self._taken, self._tellers, self._words, self._agree, self._less):
+                table.clear()
             return []
         found = []
         for origin, taken in list(self._taken.items()):
             word, agree, words = told.get(origin, 0), self._agree[origin], self._words[origin]
+            if word < self._less[origin].get(peer, 0):
+                del self._less[origin][peer]
             if word >= taken:
                 words.pop(peer, None)
                 if peer != self._tellers[origin] and len(agree) < _AGREE_MAX:
@@ -230,8 +237,13 @@ class Baseline:
                 words[peer] = word
             others = 0 if is_mesh else len(agree)
             if len(words) >= (_DENIALS if members > 2 else 1) + others and others + bool(self._tellers[origin]) < 2:
-                vouchers = {self._tellers[origin], *agree} - {b""} if len(words) < _DENIALS else ()
-                found.append(Denial(origin, taken, max(words.values()), tuple(sorted(vouchers))))
-                for table in (self._taken, self._tellers, self._words, self._agree):
+                found.append(self._denial(origin, is_asked=is_mesh or len(words) < _DENIALS))
+                for table in (self._taken, self._tellers, self._words, self._agree, self._less):
                     del table[origin]
         return found
+
+    def _denial(self, origin: bytes, *, is_asked: bool) -> Denial:
+        taken, delivered = self._taken[origin], max(self._words[origin].values())
+        said = self._less[origin] | dict.fromkeys((self._tellers[origin], *self._agree[origin]), taken)
+        more = sorted((peer, number) for peer, number in said.items() if peer and number > delivered)
+        return Denial(origin, taken, delivered, tuple(more) if is_asked else ())

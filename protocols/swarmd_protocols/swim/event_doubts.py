@@ -2,11 +2,11 @@
 
 Of two words, one must be wrong, and a number proves nothing. The event that bears it does: it is signed by its origin.
 Whoever said of an origin that it was at an event can send that event; whoever invented the number cannot. So where one
-member is enough to deny (`event_baseline.py`), those who said it are asked for the event first. It is no proof where
+member is enough to deny (`event_baseline.py`), those who said more are asked for the event first. It is no proof where
 the origin says that very event within the second in which it is awaited.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
@@ -15,8 +15,11 @@ from swarmd_protocols.swim.messages import VECTOR_REPAIR, EventVector
 
 _SHOWN_WITHIN_NS = 1_000_000_000
 """An event is awaited for so long, nanoseconds."""
-_ASKED_AT_NS = (0, 300_000_000, 600_000_000)
-"""When who said that it was there is asked for it, after the denial: a question or its answer may be lost."""
+_ASKED_EVERY_NS = 300_000_000
+"""Who said that it was there is asked for it so often, nanoseconds, at once for all that is denied: a question or its
+answer may be lost, and whoever denies one origin after the other makes no more questions of it."""
+_OTHERS = 2
+"""So many others are asked each time too: who said it may have begun lately itself, and hold nothing."""
 
 Vector = tuple[tuple[bytes, int], ...]
 
@@ -27,17 +30,21 @@ class Doubts:
     Args:
         core: What the node holds.
         vector: How far this node has delivered each origin.
-        lower: Given denials, and whether the event that they deny was shown.
+        lower: Given denials, and by origin the last event that was shown of those that they deny.
     """
 
     def __init__(
         self,
         core: Core,
         vector: Callable[[], Vector],
-        lower: Callable[[Sequence[Denial], bool], None],
+        lower: Callable[[Sequence[Denial], Mapping[bytes, int]], None],
     ) -> None:
         self._core, self._vector, self._lower = core, vector, lower
         self._open: dict[bytes, Denial] = {}
+        self._shown: dict[bytes, int] = {}
+        """By origin, the last event that has come of those that are awaited."""
+        self._asks = False
+        """Whether a timer runs for the next question."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -45,35 +52,49 @@ class Doubts:
     def take(self, denials: Sequence[Denial]) -> None:
         """Members have denied these; what more than one does holds at once."""
         core = self._core
-        self._lower([denial for denial in denials if not denial.vouchers], False)
+        self._lower([denial for denial in denials if not denial.vouchers], {})
         doubted = {denial.origin: denial for denial in denials if denial.vouchers}
         if not doubted:
             return
         self._open |= doubted
-        for wait_ns in _ASKED_AT_NS:
-            core.scheduler.at(core.now_ns + wait_ns, self._ask, tuple(doubted))
+        if not self._asks:
+            self._asks = True
+            core.scheduler.at(core.now_ns, self._ask)
         core.scheduler.at(core.now_ns + _SHOWN_WITHIN_NS, self._end, tuple(doubted))
 
     def awaits(self, origin: bytes, sequence: int) -> bool:
         """Whether this event would show that a denial is wrong."""
         denial = self._open.get(origin)
-        return denial is not None and denial.taken == sequence
+        return denial is not None and any(number == sequence for _, number in denial.vouchers)
 
-    def show(self, origin: bytes) -> None:
-        """The event has come, signed by its origin."""
-        self._lower([self._open.pop(origin)], True)
+    def show(self, origin: bytes, sequence: int) -> None:
+        """The event has come, signed by its origin: all is shown, or so much while the rest is awaited."""
+        self._shown[origin] = max(sequence, self._shown.get(origin, 0))
+        if self._shown[origin] >= max(number for _, number in self._open[origin].vouchers):
+            self._end((origin,))
 
-    def _ask(self, origins: tuple[bytes, ...]) -> None:
-        """Ask each of those who said it for what comes after the event before it: the answer begins with that event."""
+    def _ask(self, _: object) -> None:
+        """Ask for what comes after the event before the one that is awaited: the answer begins with that event."""
         core = self._core
-        still = [self._open[origin] for origin in origins if origin in self._open]
-        for peer in sorted({peer for denial in still for peer in denial.vouchers}):
+        self._asks = bool(self._open)
+        if not self._asks:
+            return
+        core.scheduler.at(core.now_ns + _ASKED_EVERY_NS, self._ask)
+        others = [member.node for member in core.table.sample(core.rng, _OTHERS)]
+        before: dict[bytes, dict[bytes, int]] = {}
+        for origin, denial in self._open.items():
+            awaited = {peer: number for peer, number in denial.vouchers if number > self._shown.get(origin, 0)}
+            # Who did not say less is asked for no less: what two bring unasked may be taken for news.
+            for peer, number in (dict.fromkeys(others, max(awaited.values())) | awaited).items():
+                before.setdefault(peer, {})[origin] = number - 1
+        for peer, asked in sorted(before.items()):
             member = core.table.by_node.get(peer)
             if member is None or member.where < 0:
                 continue
-            before = {denial.origin: denial.taken - 1 for denial in still if peer in denial.vouchers}
-            vector = tuple(sorted((dict(self._vector()) | before).items()))
+            vector = tuple(sorted((dict(self._vector()) | asked).items()))
             core.port.datagram_or_stream(member, [encode(EventVector(vector, VECTOR_REPAIR))])
 
     def _end(self, origins: tuple[bytes, ...]) -> None:
-        self._lower([self._open.pop(origin) for origin in origins if origin in self._open], False)
+        over = [self._open.pop(origin) for origin in origins if origin in self._open]
+        shown = {denial.origin: self._shown.pop(denial.origin, 0) for denial in over}
+        self._lower(over, shown)

@@ -23,6 +23,9 @@ _DIGEST_NS = 60_000_000_000
 """In a partial view, an origin counts towards the digest for so long after its last event."""
 _KEPT_NS = 2 * _DIGEST_NS
 """Its events are kept for repair for so long: longer, since not everybody heard it at the same time."""
+_STRANGER_NS = 30_000_000_000
+"""In a full view it is kept for so long how far an origin was delivered that is no member: a node that starts is told
+that before it has the records of all, and would take what was said before for news."""
 _LOGS_MAX = 1_024
 """Origins whose events a partial view keeps."""
 _ORIGINS_MAX = 4_096
@@ -141,9 +144,10 @@ class MemberLedger:
         return tuple(sorted(known))
 
     def forgotten(self) -> list[bytes]:
-        """See `EventLedger.forgotten`: those that the table no longer holds."""
-        own, held = self.core.own.node, self.core.table.by_node
-        gone = [node for node in self._logs if node != own and node not in held]
+        """See `EventLedger.forgotten`: those that the table does not hold."""
+        own, held, since_ns = self.core.own.node, self.core.table.by_node, self.core.now_ns - _STRANGER_NS
+        strangers = [node for node in self._logs if node != own and node not in held]
+        gone = [node for node in strangers if self._logs[node].marked_ns < since_ns]
         for node in gone:
             del self._logs[node]
         return gone

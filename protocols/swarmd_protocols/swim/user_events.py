@@ -5,7 +5,7 @@ brings what was said long ago, has none of it delivered a second time; so are th
 who hear their origins only through this node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -165,7 +165,7 @@ class UserEvents:
             return
         if self._doubts.awaits(body.origin, body.sequence):
             if core.holds_word(origin, "event", message, via, "an event"):
-                self._doubts.show(body.origin)
+                self._doubts.show(body.origin, body.sequence)
             return
         log = self._log(body.origin)
         if body.sequence <= log.delivered and self.answers.is_unsure(body.origin, body.sequence, core.now_ns):
@@ -301,7 +301,8 @@ class UserEvents:
                 log.begin(taken[node])
                 self._ledger.mark(node, log)
         for teller, told in tellers.items():
-            self._first.take(teller, {node: taken[node] for node in told if node in taken}, self.core.now_ns)
+            said = {node: min(taken[node], delivered) for node, delivered in told.items() if node in taken}
+            self._first.take(teller, said, self.core.now_ns)
         self._take_back()
         for node, log in self.logs.items():
             origin = self._origin(node)
@@ -346,21 +347,22 @@ class UserEvents:
                         self._lacking.setdefault((peer.node, wait_ns), {})[node] = delivered
                 self._await_claims(node)
 
-    def _lower(self, denied: Sequence[Denial], is_shown: bool = False) -> None:
+    def _lower(self, denied: Sequence[Denial], shown: Mapping[bytes, int]) -> None:
         """What the first answer said alone does not hold; those who may have heard it here hear what does.
 
-        With `is_shown` it holds. In a mesh it may yet have to cross here: then it is kept, and not delivered.
+        Up to what was `shown` it holds. In a mesh that may yet have to cross here: then it is kept, and not delivered.
         """
         core = self.core
         lowered = False
         for node, taken, delivered, _ in denied:
-            if is_shown and not core.view.weighs_links:
-                continue
-            if is_shown:
-                self.journal.note(node, max(taken, self.journal.told(node)))
+            last = shown.get(node, 0)
+            if last and core.view.weighs_links:
+                self.journal.note(node, max(last, self.journal.told(node)))
+            elif last:
+                delivered = max(delivered, last)
             log, origin = self.logs.get(node), self._origin(node)
             held = max((kept for kept, _ in log.kept if kept <= taken), default=0) if log is not None else 0
-            if log is None or log.delivered < taken or held == taken:
+            if log is None or log.delivered < taken or taken in (held, delivered):
                 continue
             if log.delivered == taken:
                 log.delivered = max(delivered, held)
