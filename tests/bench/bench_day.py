@@ -4,7 +4,7 @@
     python -m tests.bench.bench_day [--nodes 200] [--hours 24] [--seed 7] [--out day.json]
 
 Runs the scenario `cameras-day`. After each virtual hour one row goes to standard error: what the hour cost in events,
-CPU and bytes a node, what the witnesses hold (the first four nodes, which no fault touches: every object that can be
+CPU and bytes a node, what the witnesses hold (the first four nodes, which faults spare: every object that can be
 reached from their protocols, in bytes), their rows, batches and journals, and the memory of the process. The report on
 standard output is JSON: the rows, the broken rules, and the bars. Ends with 1 where a bar is missed. A compiled copy of
 the simulator (`make bench-sim-compiled`) takes half the time: PYTHONPATH=out/compiled python -m tests.bench.bench_day.
