@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from swarmd_protocols.effects import SetTimer
 from swarmd_protocols.offload.borrowing import Borrower
 from swarmd_protocols.offload.lending import Lender
 from swarmd_protocols.offload.placement import Times
@@ -29,9 +30,11 @@ def run(kind: str, node: int = THIEF, **overrides: Any) -> Result:
     return Simulation(load_scenario("offload-fuzz", {**short, **overrides}), 2).run()
 
 
-@pytest.mark.parametrize("kind", ["lend_lies", "lend_garbage", "lend_nothing", "forge_offers", "borrow_flood"])
+@pytest.mark.parametrize(
+    "kind", ["lend_lies", "lend_garbage", "lend_nothing", "forge_offers", "borrow_flood", "borrow_held"]
+)
 def test_a_hostile_member_costs_honest_ones_little(kind: str) -> None:
-    result = run(kind, BORROWER if kind == "borrow_flood" else THIEF)
+    result = run(kind, BORROWER if kind.startswith("borrow") else THIEF)
     assert result.violations == []
     figures: Any = result.figures["offload"]
     counts = figures["counts"]
@@ -46,6 +49,10 @@ def test_a_hostile_member_costs_honest_ones_little(kind: str) -> None:
         assert result.figures["rejected"]
     if kind == "borrow_flood":
         assert counts["lent_refused_unknown"] + counts.get("lent_denied", 0) > 100
+    if kind == "borrow_held":
+        assert counts["lent_held"] > 100
+        assert counts["lent_refused_busy"] > counts["borrow_refused_busy"], "the thief is out of places, not the others"
+        assert result.figures["rejected"], "who wants more than may be held is named"
 
 
 def test_another_owners_device_gets_nothing_however_it_begs() -> None:
@@ -84,17 +91,76 @@ def _everything_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lender, "__init__", init)
 
 
+def _what_is_held_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    """When its time comes, and without a word."""
+    patch.setattr(Lender, "on_held", lambda self, job, now_ns: self._end([job] if job in self._jobs else []))
+
+
+def _what_is_held_is_always_late(patch: pytest.MonkeyPatch) -> None:
+    def on_held(self: Lender, job: int, now_ns: int) -> Any:
+        one = self._jobs.get(job)
+        return [] if one is None or one.held is None else [*self._end([job]), self._refuse_job(one, "late")]
+
+    patch.setattr(Lender, "on_held", on_held)
+
+
+def _what_is_held_makes_room_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.on_request
+
+    def on_request(self: Lender, borrower: Any, request: Any, now_ns: int) -> Any:
+        room = self._make_room(borrower, 0) if request.held_ms else []
+        return [*room, *whole(self, borrower, request, now_ns)]
+
+    patch.setattr(Lender, "on_request", on_request)
+
+
+def _what_is_held_has_its_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "_make_room", lambda self, borrower, has: [])
+
+
+def _what_is_held_is_held_longer(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.on_request
+
+    def on_request(self: Lender, *arguments: Any) -> Any:
+        found = whole(self, *arguments)
+        return [
+            SetTimer(one.key, one.at_ns + 5_000_000_000) if isinstance(one, SetTimer) and one.key[1] == "held" else one
+            for one in found
+        ]
+
+    patch.setattr(Lender, "on_request", on_request)
+
+
+def _who_says_so_twice_begins_twice(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.on_request
+
+    def on_request(self: Lender, borrower: Any, request: Any, now_ns: int) -> Any:
+        mine = [job for job, one in self._jobs.items() if (one.bound.borrower, one.bound.id) == (borrower, request.id)]
+        if mine and not request.held_ms:
+            return self._begin(mine[0], self._jobs[mine[0]], request, now_ns)
+        return whole(self, borrower, request, now_ns)
+
+    patch.setattr(Lender, "on_request", on_request)
+
+
 @pytest.mark.parametrize(
     ("mutant", "rule", "kind"),
     [
         (_anything_has_a_form, "offload.garbage", "lend_garbage"),
         (_time_teaches_nothing, "offload.silent_kept", "lend_nothing"),
         (_everything_is_taken, "offload.jobs", "borrow_flood"),
+        (_everything_is_taken, "offload.jobs", "borrow_held"),
+        (_what_is_held_is_dropped, "offload.copy_dropped", "borrow_held"),
+        (_what_is_held_is_always_late, "offload.copy_dropped", "borrow_held"),
+        (_what_is_held_makes_room_for_nobody, "offload.copy_dropped", "borrow_held"),
+        (_what_is_held_has_its_place, "offload.held", "borrow_held"),
+        (_what_is_held_is_held_longer, "offload.held", "borrow_held"),
+        (_who_says_so_twice_begins_twice, "offload.held", "borrow_held"),
     ],
 )
 def test_a_checker_sees_its_bug(
     mutant: Callable[[pytest.MonkeyPatch], None], rule: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    result = run(kind, BORROWER if kind == "borrow_flood" else THIEF, **{"offload.requests_per_s": 12.0})
+    result = run(kind, BORROWER if kind.startswith("borrow") else THIEF, **{"offload.requests_per_s": 12.0})
     assert rule in {violation.rule for violation in result.violations}

@@ -111,6 +111,13 @@ ATTACK_KINDS: dict[str, AttackKind] = {
     ),
     "forge_offers": AttackKind("offers in others' names", (1, 20), 1, needs_lending=True),
     "borrow_flood": AttackKind("tickets and answers are asked for without end", (2, 20), 4, needs_lending=True),
+    "borrow_held": AttackKind(
+        "places are held in numbers, without end and for no work, and begun twice",
+        (1, 5),
+        4,
+        beside="kill",
+        needs_lending=True,
+    ),
     # The officers' answer, at a bad moment (`rotations.py`).
     "revoke_thief": AttackKind("a thief is revoked, and the group key replaced", (1,), 2, beside="partition"),
     "two_desks": AttackKind("two officers revoke a thief each under one counter", (1,), 2),

@@ -6,6 +6,7 @@ others do and answer in proper form with something else.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.offload import requests
@@ -23,6 +24,7 @@ from swarmd_sim.run.offload_device import Asked, Device, answer_to, is_well_form
 from swarmd_sim.run.offload_figures import Borrowed, figures_of
 from swarmd_sim.run.offload_fleet import BUNDLE, KINDS, LARGER_BUNDLE, config_of, kind_of
 from swarmd_sim.run.offload_looks import Looks
+from swarmd_sim.run.offload_overheard import Overheard, Turned
 from swarmd_sim.run.offload_release import Rollout
 from swarmd_sim.run.offload_splits import Splits
 from swarmd_sim.run.processor import FRAME, LENT, OWN, Processor, Task
@@ -74,6 +76,8 @@ class OffloadWorld:
         self.frames: list[int] = []
         """What each frame of an eye waited until it was through, nanoseconds, on hosts that lend."""
         self.listener = Listener()
+        self.overheard: Callable[[Device, Turned], None] = lambda device, turned: None
+        """Told what each lender was told, and what it made of that."""
         self.manner_of: Callable[[Host], str] = lambda host: ""
         """How a hostile host's worker answers just now: a kind of attack, or as it should."""
         self.ended: dict[str, int] = {}
@@ -117,11 +121,16 @@ class OffloadWorld:
         if device.protocol is not None:
             self._gather(device.protocol)
         config = config_of(section, device.kind)
-        device.protocol = Offload(
+        protocol = Overheard(
             identity.node, identity.seed, self._crypto, config, boot, self._choices.rng("node.offload"), physical_ms,
             is_well_formed, trust.certified,
         )  # fmt: skip
-        return device.protocol
+        protocol.heard = partial(self._hears, device)
+        device.protocol = protocol
+        return protocol
+
+    def _hears(self, device: Device, turned: Turned) -> None:
+        self.overheard(device, turned)
 
     def boot(self, host: Host) -> None:
         """A process begins: nothing runs, no program waits."""
@@ -201,9 +210,10 @@ class OffloadWorld:
             fits = section.deadline_ms * MILLION >= NAIVE_NS and self._scenario.radio.rate_mbit_s > NAIVE_MBIT_S
             may_leave = doubts and fits
             own_ns = 0 if may_leave else own_ns
+        copies = 2 if self._choices.chance("offload.copies", int(section.copies_share * MILLION)) else 1
         asked = Asked(
             host.index, host.boots, 0, digest, data, now_ns, now_ns + int(section.deadline_ms * MILLION), 0,
-            has_own=bool(local_ns),
+            has_own=bool(local_ns), copies=copies,
         )  # fmt: skip
         self.ask(device, asked, own_ns, may_leave=may_leave)
 
@@ -281,7 +291,8 @@ class OffloadWorld:
         """The driver says what there is to lend."""
         held = tuple(requests.Held(digest, unit_ns) for digest, unit_ns in device.held())
         asks = () if self.looks is None or not device.about.asks else self.looks.asks(device)
-        device.host.command(NAME, requests.Stock(held, device.processor.backlog_ns(FRAME, OWN), None, asks=asks))
+        device.queues_ns = device.queues_ns[1], device.processor.backlog_ns(FRAME, OWN)
+        device.host.command(NAME, requests.Stock(held, device.queues_ns[1], None, asks=asks))
 
     # --- Orders -------------------------------------------------------------------------------------------------
 

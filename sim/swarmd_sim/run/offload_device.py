@@ -83,6 +83,8 @@ class Device:
     """Wrong answers by lender that this life has found out."""
     wrong_ns: dict[bytes, int] = field(default_factory=dict)
     """When the last of them was told."""
+    queues_ns: tuple[int, int] = (0, 0)
+    """What its driver last said that its own work takes before others', and what it said before that."""
 
     @property
     def about(self) -> Kind:

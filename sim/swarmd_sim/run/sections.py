@@ -278,7 +278,7 @@ class OffloadSection:
     offers_per_s: int = 10
     """Offers that leave a lender; in traffic alone, whose cables carry more than drones' air."""
     copies_share: float = 0.0
-    """Of looks of traffic whose requests go to two lenders at once."""
+    """Of requests of drones and of looks of traffic that are given to two lenders."""
     repeat_share: float = 0.0
     """Of looks of traffic that show what this camera showed shortly before, bit by bit."""
     keep_s: float = 0.0

@@ -13,6 +13,7 @@ from swarmd_sim.checkers.begins import BeginsChecker
 from swarmd_sim.checkers.bounds import BoundsChecker
 from swarmd_sim.checkers.claims import ClaimsChecker
 from swarmd_sim.checkers.decisions import DecisionsChecker
+from swarmd_sim.checkers.holding import HoldingChecker
 from swarmd_sim.checkers.membership import MembershipChecker
 from swarmd_sim.checkers.offload import OffloadChecker
 from swarmd_sim.checkers.releases import ReleasesChecker
@@ -259,7 +260,7 @@ class Simulation:
         self.checkers += [ReleasesChecker(run, officers), DecisionsChecker(run, officers), BoundsChecker(run)]
         self.checkers.append(BeginsChecker(run))
         if self.watch.offload is not None:
-            self.checkers.append(OffloadChecker(run, self.watch.offload))
+            self.checkers += [OffloadChecker(run, self.watch.offload), HoldingChecker(run, self.watch.offload)]
         if thumbs is not None:
             self.checkers.append(ThumbsChecker(run, thumbs))
         self.watch.checkers = list(self.checkers)

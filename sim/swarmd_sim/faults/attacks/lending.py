@@ -1,11 +1,11 @@
-"""Attacks on borrowed inference: offers too good to be true with lies, garbage or nothing behind, and floods.
+"""Attacks on borrowed inference: offers too good to be true with lies, garbage or nothing behind, floods, held places.
 
 What a hostile lender offers is its own word, signed with its own key: the quickest of all, with every bundle. What it
 answers then is for its worker to say; `LENDING_MANNERS` are the attacks that change that (`run/offload.py` asks).
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from swarmd_protocols.offload import messages
 from swarmd_protocols.offload.messages import Descriptor, Offered, Row
@@ -17,6 +17,17 @@ _FAR_NUMBER = 1 << 62
 """Above everything that an honest protocol of the same key has said."""
 _FLOOD_BYTES = (10, 1_000, 100_000)
 _AT_ONCE = 8
+_HELD_BYTES = (10, 1_000, 100_000, messages.PAYLOAD_MAX_BYTES)
+_PLACES = 6
+"""Held at once: more than a lender gives to one."""
+
+
+class _Place(NamedTuple):
+    """Where a thief may have something held."""
+
+    lender: bytes
+    digest: bytes
+    ticket: int
 
 
 def _boast(thief: Thief) -> None:
@@ -82,8 +93,78 @@ def borrow_flood(thief: Thief) -> None:
                 thief.say_some("offload", payload, 1)
 
 
+def _places(thief: Thief) -> list[_Place]:
+    """Under tickets that it was given: it heard each grant, whatever its own protocol made of that."""
+    found: list[_Place] = []
+    for other in thief.others():
+        grants: Any = other.node._subs["offload"]._lender._grants
+        tickets = [left.ticket for left in grants._left.values() if left.ticket.borrower == thief.host.node_id]
+        found += [_Place(other.node_id, one.digest, one.number) for one in tickets]
+    return found
+
+
+def _request(thief: Thief, place: _Place, number: int, held_ms: int, left_ms: int = messages.DEADLINE_MAX_MS) -> None:
+    data = bytes(_HELD_BYTES[thief.draw(len(_HELD_BYTES))])
+    said = messages.Request(number, place.ticket, place.digest, 1, left_ms, data, 0, HIGH, held_ms)
+    thief.say(place.lender, "offload", messages.encode_message(said))
+
+
+def _new(thief: Thief) -> int:
+    thief.memory["request"] = number = int(thief.memory.get("request", 0)) + 1
+    return number
+
+
+def _fill(thief: Thief, place: _Place) -> None:
+    """More than one may have, for as long as may be; and at once one that is to begin."""
+    held = thief.memory.setdefault("held", {}).setdefault(place.lender, [])
+    for _ in range(_PLACES):
+        held.append(_new(thief))
+        _request(thief, place, held[-1], messages.HELD_MAX_MS)
+    _request(thief, place, _new(thief), 0)
+
+
+def _renew(thief: Thief, place: _Place) -> None:
+    """What it has there ends before it begins, and others are held in its place: without end, and for no work."""
+    held = thief.memory.setdefault("held", {})
+    for number in held.pop(place.lender, []):
+        thief.say(place.lender, "offload", messages.encode_message(messages.Cancel(number)))
+    _fill(thief, place)
+
+
+def _overstay(thief: Thief, place: _Place) -> None:
+    """For longer than may be, and until or beyond its own deadline."""
+    for held_ms, left_ms in ((messages.HELD_MAX_MS + 1, messages.DEADLINE_MAX_MS), (2_000, 1_000), (5_000, 5_000)):
+        _request(thief, place, _new(thief), held_ms, left_ms)
+
+
+def _begin_twice(thief: Thief, place: _Place) -> None:
+    """One request that is held, begins, begins again, is to be held again, and is to begin with another bundle."""
+    number, other = _new(thief), place._replace(digest=thief.noise(32))
+    for at, held_ms in ((place, 1_000), (place, messages.HELD_MAX_MS), (place, 0), (place, 0), (place, 1), (other, 0)):
+        _request(thief, at, number, held_ms)
+
+
+def _begin_unpaid(thief: Thief, place: _Place) -> None:
+    """Held and begun under a ticket that is none, or another's; no first attempt was ever sent to anybody."""
+    number, place = _new(thief), place._replace(ticket=place.ticket + 1 + thief.draw(4))
+    for held_ms in (1_000, 0):
+        _request(thief, place, number, held_ms)
+
+
+_HELD_MANNERS: tuple[Callable[[Thief, _Place], None], ...] = (_fill, _renew, _overstay, _begin_twice, _begin_unpaid)
+
+
+def borrow_held(thief: Thief) -> None:
+    """Requests that another is said to work on, wherever it has a ticket; it asks for those without end too."""
+    thief.say_some("offload", messages.encode_message(messages.Ask((BUNDLE, LARGER_BUNDLE)[thief.draw(2)])))
+    places = _places(thief)
+    if places:
+        _HELD_MANNERS[thief.draw(len(_HELD_MANNERS))](thief, places[thief.draw(len(places))])
+
+
 LENDING_ATTACKS: Mapping[str, Stroke] = {
-    stroke.__name__: stroke for stroke in (lend_lies, lend_garbage, lend_nothing, forge_offers, borrow_flood)
+    stroke.__name__: stroke
+    for stroke in (lend_lies, lend_garbage, lend_nothing, forge_offers, borrow_flood, borrow_held)
 }
 """By kind."""
 LENDING_MANNERS = ("lend_lies", "lend_garbage", "lend_nothing")
