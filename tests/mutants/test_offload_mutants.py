@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.offload import borrowing, placement, requests
+from swarmd_protocols.effects import SetTimer
+from swarmd_protocols.offload import borrowing, lending, messages, placement, requests
 from swarmd_protocols.offload.attempts import Attempts
 from swarmd_protocols.offload.borrowing import Borrower
 from swarmd_protocols.offload.dispatcher import Dispatcher
@@ -18,6 +19,7 @@ from tests.support.mutants import assert_found
 from tests.support.offload_swarm import MS
 from tests.unit import test_offload as rules
 from tests.unit import test_offload_copies as copies
+from tests.unit import test_offload_held as held
 
 _SPEND, _VERIFY = Grants.spend, NaClCrypto.verify
 
@@ -90,6 +92,11 @@ def _one_may_fill_it(patch: pytest.MonkeyPatch) -> None:
         whole(self, node, seed, crypto, replace(config, jobs_each=1 << 20, jobs_max=1 << 20), *rest)
 
     patch.setattr(Lender, "__init__", init)
+
+
+def _one_may_hold_all(patch: pytest.MonkeyPatch) -> None:
+    """Of what there is, so that others have fewer places."""
+    patch.setattr(Lender, "_has_room", lambda self, has: len(self._jobs) < self._config.jobs_max)
 
 
 def _deadlines_pass(patch: pytest.MonkeyPatch) -> None:
@@ -174,6 +181,47 @@ def _what_is_held_has_its_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lender, "_make_room", lambda self, borrower, has: [])
 
 
+def _held_for_as_long_as_one_likes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(messages, "_check_request", lambda request: None)
+
+
+def _a_second_word_holds_it_on(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.on_request
+
+    def on_request(self: Any, borrower: Any, request: Any, now_ns: int) -> Any:
+        known = [job for job, one in self._jobs.items() if one.bound.id == request.id and one.held and request.held_ms]
+        timers = [SetTimer(lending._held(job), now_ns + request.held_ms * MS) for job in known]
+        return timers or whole(self, borrower, request, now_ns)
+
+    patch.setattr(Lender, "on_request", on_request)
+
+
+def _each_word_begins_it(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.on_request
+
+    def on_request(self: Any, borrower: Any, request: Any, now_ns: int) -> Any:
+        known = [job for job, one in self._jobs.items() if one.bound.id == request.id and not request.held_ms]
+        begun = [self._begin(job, self._jobs[job], request, now_ns) for job in known]
+        return begun[0] if begun else whole(self, borrower, request, now_ns)
+
+    patch.setattr(Lender, "on_request", on_request)
+
+
+def _tickets_outlive_their_borrower(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Grants, "withdraw", lambda self, borrower: None)
+
+
+def _words_have_no_rate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lending, "WORDS_BURST", 1 << 30)
+    whole = Lender.__init__
+
+    def init(self: Any, *rest: Any) -> None:
+        whole(self, *rest)
+        self._words = lending.Allowance(1 << 30, 1 << 30)
+
+    patch.setattr(Lender, "__init__", init)
+
+
 def _all_is_measured(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Attempts, "has_not_waited", lambda self, attempt, stated_ns, now_ns: False)
 
@@ -227,6 +275,16 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_one_may_fill_it, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_the_gone_keep_jobs, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_cancels_are_kept, rules.test_the_own_model_answers_at_the_last_moment),
+    (_one_may_fill_it, held.test_one_takes_four_places_and_a_megabyte_and_no_work_of_others),
+    (_what_is_held_is_a_queue, held.test_one_takes_four_places_and_a_megabyte_and_no_work_of_others),
+    (_what_is_held_has_its_place, held.test_one_takes_four_places_and_a_megabyte_and_no_work_of_others),
+    (_one_may_hold_all, held.test_one_takes_four_places_from_what_others_want_held_and_no_more),
+    (_the_gone_keep_jobs, held.test_who_holds_for_ever_does_so_at_a_bounded_rate_is_named_and_ends_as_it_goes),
+    (_words_have_no_rate, held.test_who_holds_for_ever_does_so_at_a_bounded_rate_is_named_and_ends_as_it_goes),
+    (_held_for_as_long_as_one_likes, held.test_nothing_is_held_beyond_ten_seconds_or_its_own_deadline),
+    (_a_second_word_holds_it_on, held.test_nothing_is_held_beyond_ten_seconds_or_its_own_deadline),
+    (_each_word_begins_it, held.test_what_is_held_begins_once_and_under_a_ticket_that_was_good),
+    (_tickets_outlive_their_borrower, held.test_what_is_held_begins_once_and_under_a_ticket_that_was_good),
 ]
 
 

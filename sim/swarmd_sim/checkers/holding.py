@@ -1,7 +1,7 @@
 """Second copies: what a lender holds while another works on it is not dropped in silence, nor held for ever.
 
-- `offload.copy_dropped`: what a lender holds ends by beginning, by a refusal, by a cancel, by its deadline or with its
-  borrower; it is refused as "busy" only for work that begins in its place, and as "late" only where what waits there
+- `offload.copy_dropped`: what a lender holds begins, or ends by a refusal, a cancel or with its borrower, never by its
+  deadline; it is refused as "busy" only for work that begins in its place, and as "late" only where what waits there
   may leave no time for it. Said of each request, whether or not the first lender dies with it: a copy that is gone
   without a word is one that nobody replaces.
 - `offload.held`: nothing is held for longer than its borrower asked, ten seconds at most; no work is refused as "busy"
@@ -59,17 +59,19 @@ def _refused(effects: list[SubEffect]) -> dict[_Copy, int]:
     return {(to, one.id): one.reason for to, one in said if isinstance(one, Refusal)}
 
 
-def _is_fair(device: Device, reason: int, left_ns: int, held: int, *, is_begun: bool) -> bool:
+def _is_fair(device: Device, reason: int | None, left_ns: int, held: int, *, is_begun: bool) -> bool:
     """Whether a lender had cause to refuse what it held.
 
     Args:
         device: The lender.
-        reason: What it said.
+        reason: What it said; None: nothing.
         left_ns: Before the request's deadline.
         held: What it still holds.
         is_begun: It begins with something else in its place.
     """
-    if reason != _LATE or device.protocol is None:
+    if reason is None or device.protocol is None:
+        return False
+    if reason != _LATE:
         return reason != _BUSY or is_begun
     longest_ns = max(device.about.lending.turn_ns, *(unit_ns for _, unit_ns in device.held()))
     return left_ns <= max(device.queues_ns) + (device.protocol.jobs - held + 1) * longest_ns
@@ -106,15 +108,12 @@ class HoldingChecker(CheckerBase):
             holder.jobs.add(job)
         now_held = {(node, wire) for node in protocol.jobs_by_borrower() for wire in protocol.held_for(node)}
         for copy in [copy for copy in holder.held if copy not in now_held]:
-            _, until_ns = holder.held.pop(copy)
+            left_ns = holder.held.pop(copy)[1] - turned.now_ns
             is_cancelled = isinstance(message, Cancel) and copy == (sender, message.id)
-            is_over = turned.now_ns >= until_ns or not protocol.lends_to(copy[0])
-            left_ns = until_ns - turned.now_ns
-            is_refused = copy in refused and _is_fair(
-                device, refused[copy], left_ns, len(now_held), is_begun=bool(begun)
-            )
-            if not (copy in begun or is_cancelled or is_over or is_refused):
-                word = f'as "{REASONS[refused[copy]]}"' if copy in refused else "without a word"
+            is_over = copy in begun or is_cancelled or not protocol.lends_to(copy[0])
+            reason = refused.get(copy)
+            if not is_over and not _is_fair(device, reason, left_ns, len(now_held), is_begun=bool(begun)):
+                word = "without a word" if reason is None else f'as "{REASONS[reason]}"'
                 text = f"held {self._name(copy)}, and drops it {word} {left_ns // _MS} ms before its deadline"
                 self._violate(device, "offload.copy_dropped", text)
         if isinstance(message, Request) and sender is not None and (copy := (sender, message.id)) in now_held:

@@ -231,3 +231,13 @@ def endless_volumes(sound: Any) -> Any:
         self.relays.may_send = self.relays.spend = lambda *_args: True
 
     return broken
+
+
+def dropped_in_silence(_sound: Any) -> Any:
+    """A job that is held ends as its time comes, and nobody is told."""
+
+    def broken(self: Any, job: int, now_ns: int) -> Any:
+        one = self._jobs.get(job)
+        return self._end([job]) if one is not None and one.held is not None else []
+
+    return broken
