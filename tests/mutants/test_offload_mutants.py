@@ -15,6 +15,7 @@ from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_protocols.offload.lending import Lender
 from swarmd_protocols.offload.reputation import Reputation
 from swarmd_protocols.offload.tickets import Grants
+from swarmd_protocols.offload.under_way import Open
 from tests.support.mutants import assert_found
 from tests.support.offload_swarm import MS
 from tests.unit import test_offload as rules
@@ -181,6 +182,13 @@ def _what_is_held_has_its_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lender, "_make_room", lambda self, borrower, has: [])
 
 
+def _what_was_told_to_begin_is_held(patch: pytest.MonkeyPatch) -> None:
+    def asks(self: Any, attempt: int, lender: Any, digest: bytes, begins_ns: int) -> None:
+        self.lenders[attempt], self.digests[attempt], self.held_until_ns[attempt] = lender, digest, begins_ns
+
+    patch.setattr(Open, "asks", asks)
+
+
 def _held_for_as_long_as_one_likes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "_check_request", lambda request: None)
 
@@ -275,6 +283,10 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_one_may_fill_it, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_the_gone_keep_jobs, copies.test_who_asks_for_much_to_be_held_has_no_more_places_than_others),
     (_cancels_are_kept, rules.test_the_own_model_answers_at_the_last_moment),
+    (
+        _what_was_told_to_begin_is_held,
+        lambda: copies.test_who_is_to_hold_it_begins_at_once_where_the_first_cannot_even_be_asked(1),
+    ),
     (_one_may_fill_it, held.test_one_takes_four_places_and_a_megabyte_and_no_work_of_others),
     (_what_is_held_is_a_queue, held.test_one_takes_four_places_and_a_megabyte_and_no_work_of_others),
     (_what_is_held_has_its_place, held.test_one_takes_four_places_and_a_megabyte_and_no_work_of_others),

@@ -3,6 +3,7 @@
 Each rule has a mutant (`tests/mutants/test_offload_mutants.py`).
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -108,6 +109,25 @@ def test_who_holds_it_begins_when_nobody_else_works_on_it(fails: Callable[[Swarm
     assert [one.digest for _, to, one in swarm.said if isinstance(one, messages.Ask) and to == holding] == [DIGEST]
     spent = swarm.nodes[holding]._lender._grants._left
     assert [left.count for left in spent.values()] == [255], "its ticket is spent once"
+
+
+@pytest.mark.parametrize("denies", [1, 2])
+def test_who_is_to_hold_it_begins_at_once_where_the_first_cannot_even_be_asked(denies: int) -> None:
+    """Both are decided on together, and the first fails before the second is sent: no peer makes a borrower raise."""
+    swarm = Swarm(3)
+    swarm.turn()
+    if denies == 1:  # Who is much quicker is asked first, and for a ticket alone.
+        swarm.command(LENDER, requests.Stock((requests.Held(DIGEST, MS),), 0, None))
+        swarm.later(1_100)
+    swarm.command(ME, requests.Stock((), 0, None, asks=(DIGEST,)))
+    for lender in (LENDER, THIRD)[:denies]:
+        swarm.wire = deque(word for word in swarm.wire if word[1] != lender)
+        swarm.hear(ME, lender, messages.Deny(DIGEST, messages.REASONS.index("spent")))
+    swarm.command(ME, requests.Borrow(1, DIGEST, b"input", 1, swarm.now_ns + 500 * MS, copies=2))
+    swarm.turn()
+    asked = [(to, one.held_ms) for _, to, one in swarm.said if isinstance(one, messages.Request)]
+    assert asked == [(THIRD, 0)][: 2 - denies]
+    assert [one.lender for one in swarm.settles()] == [THIRD, None][denies - 1 : denies]
 
 
 def test_a_lender_that_has_started_anew_takes_it_for_a_new_request() -> None:

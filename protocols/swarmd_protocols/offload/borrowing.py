@@ -352,12 +352,10 @@ class Borrower:
             case Attempt(number, attempt, lender, digest, _, held_until_ns):
                 assert lender is not None
                 one = self._open[number]
-                one.lenders[attempt], one.digests[attempt] = lender, digest
-                one.held_until_ns[attempt] = held_until_ns
+                one.asks(attempt, lender, digest, held_until_ns)
                 return self._request(one, attempt, lender, now_ns)
             case decisions.Begin(number, attempt):
-                held = self._tickets.get((self._open[number].lenders[attempt], self._open[number].digests[attempt]))
-                return begin_now(self._open[number], attempt, 0 if held is None else held.ticket.number, now_ns)
+                return begin_now(self._open[number], attempt, self._tickets, now_ns)
             case Cancel(number, attempt):
                 return self._cancel(number, attempt)
             case Deliver(number, attempt):

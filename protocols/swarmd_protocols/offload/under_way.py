@@ -12,6 +12,7 @@ from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.cache import Key
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.purse import Cost, Purse
+from swarmd_protocols.offload.tickets import HeldTicket
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 
@@ -50,6 +51,11 @@ class Open:
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
     proofs: dict[int, bytes] = field(default_factory=dict)
+
+    def asks(self, attempt: int, lender: NodeId, digest: bytes, begins_ns: int) -> None:
+        """An attempt is made: at once, where it was told to begin before its turn to be sent came."""
+        self.lenders[attempt], self.digests[attempt] = lender, digest
+        self.held_until_ns.setdefault(attempt, begins_ns)
 
     def begun_ns(self, attempt: int, now_ns: int) -> int:
         """When an attempt that went out was begun; now where it did not."""
@@ -125,18 +131,22 @@ def request_of(one: Open, attempt: int, lender: NodeId, ticket: int, now_ns: int
     )
 
 
-def begin_now(one: Open, attempt: int, ticket: int, now_ns: int) -> list[SubEffect]:
+def begin_now(
+    one: Open, attempt: int, tickets: Mapping[tuple[NodeId, bytes], HeldTicket], now_ns: int
+) -> list[SubEffect]:
     """Tell whoever holds a request to begin: the same request once more, to be begun at once.
 
     The whole of it: who has started anew since takes it for a new one, and must not sign for another input.
     """
     one.held_until_ns[attempt] = now_ns
     if attempt not in one.sent_ns:
-        return []  # It waits for its ticket still.
-    request = request_of(one, attempt, one.lenders[attempt], ticket, now_ns)
+        return []  # It waits for its ticket still; or the one before it failed as it was sent, and this is the next.
+    lender = one.lenders[attempt]
+    held = tickets.get((lender, one.digests[attempt]))
+    request = request_of(one, attempt, lender, 0 if held is None else held.ticket.number, now_ns)
     if not request.left_ms:
         return []
-    return [Send(one.lenders[attempt], messages.encode_message(request), True, Priority.BULK)]
+    return [Send(lender, messages.encode_message(request), True, Priority.BULK)]
 
 
 def own_run(one: Open, digest: bytes, until_ns: int) -> requests.Infer:
