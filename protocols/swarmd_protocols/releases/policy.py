@@ -17,6 +17,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases import requests, rollout, versions
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.fetching import Fetcher
+from swarmd_protocols.releases.floors import Floors
 from swarmd_protocols.releases.inventory import Inventory
 from swarmd_protocols.releases.local import LocalModel
 from swarmd_protocols.releases.own_word import OwnWord
@@ -109,6 +110,7 @@ class RolloutPolicy:
         self.view = versions.View()
         self.local = {model: LocalModel(runs=False) for model in config.caches}
         self.local |= {model: LocalModel() for model in config.models}
+        self.floors = Floors(self.local)
         self.alarmed: set[str] = set()
         self.root_epoch = 0
         """Of the newest root."""
@@ -187,10 +189,12 @@ class RolloutPolicy:
 
     def _steer(self, model: str, now_ns: int) -> list[SubEffect]:
         local, mine = self.local[model], self.view.models.get(model)
-        if mine is None or (local.runs and not local.known):
+        if local.runs and not local.known:
             return []
+        effects = self.floors.keep(model, self.view, self.root_epoch)
+        if mine is None:
+            return effects
         stopped = [*self.halted(model), *local.failed]
-        effects = self._keep_floor(model, mine)
         effects += self._announce(model, mine, now_ns)
         for running in (local.trial, local.active):
             release = mine.releases.get(running)
@@ -212,15 +216,6 @@ class RolloutPolicy:
                 return [*effects, *self._timers.arm((NAME, "turn"), local.retry_ns)]
             return [*effects, *self._gather(model, digest, release, now_ns)]
         return [*effects, *self._try_turn(model, digest, release, now_ns)]
-
-    def _keep_floor(self, model: str, mine: versions.ModelView) -> list[SubEffect]:
-        """Let the floor that counts be remembered beside the slots, where no journal is needed to know it."""
-        local = self.local[model]
-        floor = (self.root_epoch, mine.floor.order if mine.floor else (0, 0))
-        if not local.runs or floor == local.floor or (not local.floor[0] and not mine.floor):
-            return []
-        local.floor = floor
-        return [Order(NAME, requests.RaiseFloor(model, *floor))]
 
     def _is_newer(self, mine: versions.ModelView, release: Release, active: bytes) -> bool:
         running = mine.releases.get(active)

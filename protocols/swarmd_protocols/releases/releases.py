@@ -1,8 +1,8 @@
 """The sub-protocol "releases": statements in, statements on; time, peers and messages of what `policy.py` decides.
 
 State on disk (journal keys b"releases/…"): statements `s/<digest>`, the own last report of each model
-`o/<model>`, releases seen promoted `p/<digest>`, the signed bound of the time `t`. What peers have said about health is
-asked for again after a restart.
+`o/<model>`, releases seen promoted `p/<digest>`, floors that fell `f/<model>`, who takes part `w/<node>`, the signed
+bound of the time `t`. What peers have said about health is asked for again after a restart.
 
 `StatementBook` holds the statements, `peer_limits.py` bounds what one peer may cost, `Lookout` says what an operator
 should know, `Fetcher` gets and gives the files.
@@ -25,6 +25,7 @@ from swarmd_protocols.releases.exchange import (
     Exchange,
 )
 from swarmd_protocols.releases.fetching import Fetcher
+from swarmd_protocols.releases.floors import FELL
 from swarmd_protocols.releases.inventory import Inventory
 from swarmd_protocols.releases.local import LocalModel
 from swarmd_protocols.releases.lookout import Lookout
@@ -35,6 +36,7 @@ from swarmd_protocols.releases.policy import PROMOTED, ReleasesConfig, RolloutPo
 from swarmd_protocols.releases.reports import ReportBook, SignedReport, decode_report
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
+from swarmd_protocols.releases.roster import PLACE, Roster
 from swarmd_protocols.releases.signed_time import TIME, SignedTime
 from swarmd_protocols.releases.statement_book import STATEMENT, StatementBook, heard
 from swarmd_protocols.releases.statements import Release
@@ -82,6 +84,7 @@ class Releases:
         self._timers = Timers()
         self._enrolled: set[NodeId] = {self.node}
         """Certified nodes that this one has met; the policy reads it where it stands, so it is changed in place."""
+        self._roster = Roster(self.book, {*config.models, *config.caches}, self._enrolled)
         self.policy = RolloutPolicy(
             config,
             self._word,
@@ -121,6 +124,10 @@ class Releases:
                 take(partial(self.statements.restore, key), value)
             elif key.startswith(PROMOTED):
                 self.policy.restore(key.removeprefix(PROMOTED))
+            elif key.startswith(FELL):
+                self.policy.floors.restore(key)
+            elif key.startswith(PLACE):
+                self._roster.restore(key, value, self.trust.certified)
         self._look()
         for key, value in sorted(restored.items()):
             if key.startswith(OWN):
@@ -172,7 +179,8 @@ class Releases:
     def start(self, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.start`."""
         self._time.on_heartbeat(now_ns)
-        effects: list[SubEffect] = [*self.statements.mend(), *self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS)]
+        effects: list[SubEffect] = [*self.statements.mend(), *self._roster.start(now_ns)]
+        effects += self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS)
         if "journal" in self.policy.alarmed:
             effects.append(Alarm("releases-journal", "a journal record about models does not hold and was left aside"))
         for model in self.local:
@@ -223,6 +231,7 @@ class Releases:
             case (_, "slow"):
                 return [
                     *self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS),
+                    *self._roster.on_slow(now_ns),
                     *self._lookout.staleness(self.view, now_ns),
                     *self._lookout.withheld(self.view, now_ns),
                     *self._after(now_ns),
@@ -294,7 +303,7 @@ class Releases:
         self._enrolled -= gone
         self.policy.trust_edition += 1
         self.book.forget_nodes(gone)
-        return self._after(now_ns)
+        return [*self._roster.gone(gone), *self._after(now_ns)]
 
     def summary(self) -> bytes:
         """See `SubProtocol.summary`."""
@@ -357,7 +366,7 @@ class Releases:
         if self.book.add(signed, self.policy.known()):
             self._word.offer(data)
             self._summary = None
-        return self._hear_myself(signed) if node == self.node else []
+        return self._hear_myself(signed) if node == self.node else self._roster.heard(node)
 
     def _hear_myself(self, signed: SignedReport) -> list[SubEffect]:
         """What this node said in an earlier life: it still counts, and its number must not be used again."""
@@ -399,12 +408,14 @@ class Releases:
 
     def _after(self, now_ns: int) -> list[SubEffect]:
         """Look again, then steer every model."""
-        effects = self.statements.judge()
+        judged = self.statements.judge()
         before = self.view.heartbeat
         self._look()
+        effects = [*self.policy.floors.fell(self.view), *judged]
         self._summary = None
         if self.view.heartbeat > before:
             self._lookout.on_heartbeat(now_ns)
+        self._time.judge(self.chain.current.epoch)
         effects += [*self._time.keep(self.view, now_ns), *self._lookout.forks(self.view)]
         for model in self.local:
             effects += self.policy.steer(model, now_ns)

@@ -139,6 +139,8 @@ class ReportBook(msgspec.Struct):
 
     statuses: dict[tuple[NodeId, str], SignedReport] = msgspec.field(default_factory=dict)
     votes: dict[tuple[bytes, NodeId], SignedReport] = msgspec.field(default_factory=dict)
+    expected: dict[tuple[NodeId, str], None] = msgspec.field(default_factory=dict)
+    """Who took part before this node restarted and was not heard since: they keep their places (`roster.py`)."""
     edition: int = 0
     """Changes whenever what is counted may have: a verdict, or who takes part."""
 
@@ -158,6 +160,7 @@ class ReportBook(msgspec.Struct):
             changed = True
             if status is None:
                 self.edition += 1
+                self.expected.pop(key, None)
                 changed = self._cut_statuses(report.node, key)
         if report.verdict is Verdict.NONE or report.release not in known:
             return changed
@@ -195,14 +198,29 @@ class ReportBook(msgspec.Struct):
         return {node: signed.report.verdict for (about, node), signed in self.votes.items() if about == release}
 
     def participants(self, model: str) -> list[NodeId]:
-        """The nodes that say they run the model, sorted."""
-        return sorted(node for node, about in self.statuses if about == model)
+        """The nodes that say they run the model, or did before this one restarted, sorted."""
+        return sorted(node for keys in (self.statuses, self.expected) for node, about in keys if about == model)
+
+    def takes_part(self, node: NodeId, model: str) -> bool:
+        """Whether a node is one of the participants."""
+        return (node, model) in self.statuses or (node, model) in self.expected
+
+    def expect(self, node: NodeId, models: Iterable[str]) -> None:
+        """A node took part in these before the restart."""
+        self.expected.update({(node, model): None for model in models if (node, model) not in self.statuses})
+        self.edition += 1
+
+    def expect_no_more(self) -> None:
+        """Whoever was not heard since the restart does not take part."""
+        self.expected.clear()
+        self.edition += 1
 
     def forget_nodes(self, nodes: Iterable[bytes]) -> None:
         """Drop all that these nodes have said: they are not certified any longer."""
         gone = set(nodes)
         self.statuses = {key: signed for key, signed in self.statuses.items() if key[0] not in gone}
         self.votes = {key: signed for key, signed in self.votes.items() if key[1] not in gone}
+        self.expected = {key: None for key in self.expected if key[0] not in gone}
         self.edition += 1
 
     def keep_votes(self, known: Collection[bytes]) -> None:
