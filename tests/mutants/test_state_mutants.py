@@ -223,7 +223,7 @@ def nearest_by_arrival(self, entry):
     return entry
 
 
-def asks_nobody(self, peer, lasting, vitals, now_ns):
+def asks_nobody(self, peer, lasting, vitals, now_ns, theirs=b""):
     return []
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.asked import Asked
 from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.contradictions import Contradictions
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Stream, batch_digest
 from swarmd_protocols.state.crdt.messages import (
@@ -45,8 +46,10 @@ from swarmd_protocols.state.packing import (
     DATAGRAM_BYTES,
     ENVELOPE_BYTES,
     asked_for,
+    author_of,
     certificates_for,
     grouped,
+    is_news,
     names_in,
     send_of,
 )
@@ -106,6 +109,7 @@ class AntiEntropy:
         self._compared_ns = _LONG_AGO_NS
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
         self._asked = Asked(config, store, self._known)
+        self._contradictions = Contradictions(store)
         self.pauses = Pauses()
         self._second = 0
         self._passed_on: dict[NodeId, int] = {}
@@ -131,6 +135,7 @@ class AntiEntropy:
         self.time.know_peers(peers)
         self._asked.keep(reachable)
         self.pauses.keep(reachable)
+        self._contradictions.keep(reachable)
 
     # --- Who takes what -----------------------------------------------------------------------------------------
 
@@ -189,7 +194,7 @@ class AntiEntropy:
         repaired = more or len(batches) > _DATAGRAMS_A_REPAIR
         for batch in batches:
             self._know(batch.digest, batch)
-            if _is_news(batch):
+            if is_news(batch):
                 self._go_round(batch)
             elif self._is_large:
                 self.records.add(batch)
@@ -198,7 +203,7 @@ class AntiEntropy:
             return []
         if repaired and heard_from != self._node:
             # A repair brought these: others may have had the same one, so they are named at once and not pushed around.
-            return self._name([batch.digest[:ID_BYTES] for batch in batches if _is_news(batch)], targets, now_ns)
+            return self._name([batch.digest[:ID_BYTES] for batch in batches if is_news(batch)], targets, now_ns)
         return self._send_batches(targets, batches, now_ns)
 
     def _may_pass_on(self, origin: NodeId, now_ns: int) -> bool:
@@ -280,7 +285,7 @@ class AntiEntropy:
     def rumor(self, now_ns: int) -> list[SubEffect]:
         """Tell somebody which batches were news of late, but for authors in debt: comparison brings theirs."""
         muted = self._quotas.muted(now_ns)
-        for one in [one for one in self._news if _author(self._known.get(one)) in muted] if muted else ():
+        for one in [one for one in self._news if author_of(self._known.get(one)) in muted] if muted else ():
             del self._news[one]
         if not self._peers:
             self._news.clear()
@@ -337,8 +342,8 @@ class AntiEntropy:
             last is None or now_ns - last >= pause_ns,
         )
 
-    def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int) -> list[SubEffect]:
-        """A peer's digest differs: begin a comparison, at a bounded rate."""
+    def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int, theirs: bytes = b"") -> list[SubEffect]:
+        """A peer's digest differs, `theirs` that of its facts: begin a comparison, at a bounded rate."""
         scope = 0
         if not self._quotas.may_ask(peer, now_ns):
             return []
@@ -355,7 +360,8 @@ class AntiEntropy:
             return []
         if scope & LASTING:
             self._compared_ns = now_ns
-        if len(self._store.origins()) <= _ROWS_AT_ONCE:
+        is_in_vain = scope == LASTING and self._contradictions.is_in_vain(peer, theirs)
+        if len(self._store.origins()) <= _ROWS_AT_ONCE and not is_in_vain:
             origins = self._origins(now_ns)
             message: messages.Message = self._have(peer, origins, scope, True, (1 << BUCKETS) - 1, now_ns)
             self._asked.note_shown(peer, scope, now_ns)
@@ -363,6 +369,8 @@ class AntiEntropy:
             hashes = self._store.bucket_hashes()
             nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
             message = Buckets(hashes[0] if scope & LASTING else nothing, hashes[1] if scope & VITALS else nothing)
+            if scope == LASTING:
+                self._contradictions.note_shown(peer, hashes[0])
         return self.sent.count("digests", [send_of(peer, message)])
 
     def _origins(self, now_ns: int) -> list[NodeId]:
@@ -433,6 +441,11 @@ class AntiEntropy:
             "proofs",
             [Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs],
         )
+        differing = [*wanted, *(batch.origin for batch in lacking)]
+        hidden = [] if proofs else self._contradictions.to_name(peer, have, differing, self._quotas.muted(now_ns))
+        for batch in hidden:
+            self._know(batch.digest, batch)
+        out += self._name([batch.digest[:ID_BYTES] for batch in hidden], [peer], now_ns)
         if lacking:
             met = {self._node, *self._peers, *(origin for origin, positions in have.rows if have.reply or positions)}
             out += self._repair(peer, lacking, room_bytes, now_ns, certificates_for(lacking, met, statement_of))
@@ -485,11 +498,3 @@ class AntiEntropy:
         for payload, fits in grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
         return self.sent.count("keys", told) + self.sent.count("answers", out)
-
-
-def _is_news(batch: Batch) -> bool:
-    return batch.stream in (Stream.FACTS, Stream.LEASES)
-
-
-def _author(batch: Batch | None) -> NodeId | None:
-    return None if batch is None else batch.origin

@@ -128,7 +128,7 @@ class Holdings:
         for digest, batch in list(self.deferred.items()):
             if self.clock.observe(batch.stamp, now_ns):
                 del self.deferred[digest]
-                self.projection.take(batch, self.projection.read(batch), now_ns)
+                self.projection.show(batch)
 
     def ahead(self, now_ns: int) -> dict[NodeId, list[Batch]]:
         """Batches that are shown though their stamp lies in the future, by origin.

@@ -5,6 +5,7 @@ Rules this file keeps:
 - An origin is a member: without a certificate that the trust in force admits there is no log, no view, no proof of it.
   A comparison brings the certificate of who is gone before its batches. Any other batch of an unknown origin waits,
   briefly and in a bounded place, while its sender is asked for the certificate.
+- What was taken in while its author had a certificate is read again when it has one again, whatever its accounts say.
 - Reading is charged to the sender, what a valid batch makes necessary to its author. Whoever is in debt waits.
 - A question is answered as long as its asker's share of answers lasts (`quota.Answers`), whatever it asks for.
 - An author in debt is not admitted, not asked for and not passed on; anti-entropy brings the rest when it has paid.
@@ -81,6 +82,10 @@ class Intake:
         self.quotas = quotas
         self._queues: dict[NodeId, deque[bytes]] = {}
         self._queued_bytes: dict[NodeId, int] = {}
+        self._back: dict[NodeId, dict[bytes, bytes]] = {}
+        """Journal records, by author and key, of those who have a certificate again: `work` reads them."""
+        self._reads_back = False
+        """Whether they had the last turn."""
         self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}
         """By digest: who sent it first, the batch, and when that was."""
         self._let_go: dict[bytes, None] = {}
@@ -183,7 +188,7 @@ class Intake:
     @property
     def has_work(self) -> bool:
         """Whether batches wait to be read."""
-        return bool(self._queues)
+        return bool(self._queues or self._back)
 
     @property
     def is_reading(self) -> bool:
@@ -208,7 +213,14 @@ class Intake:
         done = 0
         fresh: dict[NodeId, list[Batch]] = {}
         unknown: dict[NodeId, dict[NodeId, None]] = {}
-        while self._queues and done < budget:
+        while self.has_work and done < budget:
+            self._reads_back = bool(self._back) and not (self._reads_back and self._queues)
+            if self._reads_back:
+                origin, batch, units = self._read_back(effects, now_ns)
+                done += units
+                if batch is not None:
+                    fresh.setdefault(origin, []).append(batch)
+                continue
             sender = next(iter(self._queues))
             raws = self._queues.pop(sender)
             raw = raws.popleft()
@@ -245,8 +257,36 @@ class Intake:
         for sender, origins in unknown.items():
             self._ask_certificates(sender, list(origins), effects, now_ns)
         for sender, batches in fresh.items():
-            effects += self._anti_entropy.publish(batches, sender, now_ns, sender in self._queues)
+            more = sender in self._queues or sender in self._back
+            effects += self._anti_entropy.publish(batches, sender, now_ns, more)
         return done
+
+    def _read_back(self, effects: list[SubEffect], now_ns: int) -> tuple[NodeId, Batch | None, int]:
+        """Join one batch of those that were kept while their author had no certificate.
+
+        It was taken in before and comes out of the own journal, not off the air: no account of its author's, which has
+        room for a part of a long log, decides whether it counts again.
+
+        Returns:
+            Its author, the batch where it is news, and the work.
+        """
+        origin = next(iter(self._back))
+        records = self._back.pop(origin)
+        key = next(iter(records))
+        raw = records.pop(key)
+        if records:
+            self._back[origin] = records
+        author_key = self.key_of(origin)
+        try:
+            batch = open_batch(raw)
+            if author_key is None or batch.origin != origin or not verify_batch(batch, author_key, self._signer):
+                raise WireError("a batch that was kept has no valid signature")
+            joined = self._join(origin, batch, effects, now_ns)
+        except WireError as error:
+            self._holdings.unwrite(key)
+            self._refuse(effects, origin, str(error))
+            joined = False
+        return origin, batch if joined else None, OPEN_UNITS + VERIFY_UNITS + BATCH_UNITS
 
     def key_of(self, origin: NodeId) -> bytes | None:
         """The key of a member that the trust in force certifies, or this node's own."""
@@ -280,10 +320,19 @@ class Intake:
         self.quotas.authors.charge(origin, units, now_ns)
         self.quotas.volumes.charge(origin, len(batch.raw), now_ns)
         try:
-            verdict, reading = holdings.join(batch, now_ns)
+            return units, self._join(sender, batch, effects, now_ns)
         except WireError as error:
             self._refuse(effects, sender, f"a signed batch of {origin.hex()[:8]} cannot be read: {error}")
             return units, False
+
+    def _join(self, sender: NodeId, batch: Batch, effects: list[SubEffect], now_ns: int) -> bool:
+        """Join a batch whose signature holds; returns whether it was news.
+
+        Raises:
+            WireError: Its body cannot be read.
+        """
+        origin, holdings = batch.origin, self._holdings
+        verdict, reading = holdings.join(batch, now_ns)
         if verdict is Verdict.CONFLICT:
             held = holdings.store.logs[origin].find(batch.stream, batch.dot)
             assert held is not None, "a conflict is with a batch that is held"
@@ -294,7 +343,7 @@ class Intake:
             self.quotas.relays.join(origin, len(batch.raw), now_ns)
         if verdict is Verdict.ADDED and origin == self._node:
             effects += self._author.meet(batch, reading, is_restored=False)
-        return units, verdict is Verdict.ADDED
+        return verdict is Verdict.ADDED
 
     def _charge_sender(self, sender: NodeId, units: int, effects: list[SubEffect], now_ns: int) -> None:
         effects += self.quotas.senders.charge(sender, units, now_ns, 1)
@@ -375,6 +424,9 @@ class Intake:
         for origin in holdings.store.origins():
             if origin != self._node and self.key_of(origin) is None:
                 holdings.set_aside(origin)
+        for origin in [origin for origin in self._back if self.key_of(origin) is None]:
+            for key, value in self._back.pop(origin).items():
+                holdings.shelve(key, origin, value)
         for origin in holdings.shelved:
             if origin != self._node and origin in self._trust.revoked:
                 holdings.expel(origin)
@@ -389,8 +441,7 @@ class Intake:
                 if key.startswith(PROOF_PREFIX):
                     self.restore_proof(key, value)
                 else:
-                    self._queued_bytes[origin] = self._queued_bytes.get(origin, 0) + len(value)
-                    self._queues.setdefault(origin, deque()).append(value)
+                    self._back.setdefault(origin, {})[key] = value
 
     # --- Proofs ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt import messages
-from swarmd_protocols.state.crdt.batch import Batch
+from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.crdt.messages import ID_BYTES, Wanted
 from swarmd_protocols.state.crdt.short import shorten
 from swarmd_protocols.subprotocol import Priority, Send
@@ -69,3 +69,13 @@ def certificates_for(
     """
     found = {author: statement_of(author) for author in {batch.origin: None for batch in batches} if author not in met}
     return {author: statement for author, statement in found.items() if statement is not None}
+
+
+def is_news(batch: Batch) -> bool:
+    """Whether others are told of a batch at once: it is no record that ticks."""
+    return batch.stream in (Stream.FACTS, Stream.LEASES)
+
+
+def author_of(batch: Batch | None) -> NodeId | None:
+    """Who signed a batch, where there is one."""
+    return None if batch is None else batch.origin

@@ -196,6 +196,11 @@ class Projection:
         if batch.stream is Stream.FACTS:
             self._change(_How.HIDE, batch)
 
+    def show(self, batch: Batch) -> None:
+        """Show a batch of facts that was set aside until now; thousands may come due at one moment, so it is read in
+        its turn."""
+        self._change(_How.SHOW, batch)
+
     def show_again(self, batch: Batch) -> None:
         """Show what a batch that is held says of things of which a later one was shown and has been dropped."""
         self._change(_How.SHOW_AGAIN, batch)

@@ -369,7 +369,7 @@ class Replica:
                 return []
         if self._intake.is_reading:
             return []
-        return self._anti_entropy.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns)
+        return self._anti_entropy.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns, summary[:8])
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
         """Names of records; other news has datagrams of its own, and its names too."""
@@ -381,6 +381,9 @@ class Replica:
     def _expire(self, effects: list[SubEffect], now_ns: int) -> None:
         if news := self._holdings.store.cuts.news(now_ns):
             effects.append(Alarm("state-full", news))
+        for node in self._projection.survey.claims.takes.news():
+            text = f"{node.hex()} claimed cells of others again and again and did none: its claims do not count for now"
+            effects.append(Alarm("claims-taken", text))
         self.clock.slew(now_ns)
         self._holdings.take_due(now_ns)
         self._author.set_aside_future(effects, self._is_settled(now_ns), now_ns)

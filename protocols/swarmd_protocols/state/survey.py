@@ -88,6 +88,8 @@ class Survey:
         by = self.claims.done.setdefault(cell, {})
         if self._done_dots.get((cell, origin), (-1, 0)) < dot:
             self._done_dots[cell, origin] = dot
+            if not by and cell in self.claims.cells:
+                self.claims.takes.did(origin)
             by[origin] = quality_milli
             self._changed[cell] = None
             self._is_due = True

@@ -21,7 +21,9 @@ Rules this file keeps:
 - A done cell is done for ever. Every cell that a live drone can reach gets done; in a partition some are done twice.
 - Cells whose owner (by hash over the roster) cannot be reached come last: both sides of a partition then work on
   different cells first.
-- A holder whose progress stands still through `squat_renewals` renewals of work is ignored.
+- A holder whose progress stands still through `squat_renewals` renewals of work is ignored, and so is a claim that
+  waits through as many while its holder works on nothing: a drone that has landed renews what it had claimed ahead.
+- Who takes cells from others and does none of them is ignored after a few (`takes.py`).
 - What a neighbouring swarm claims (`neighbours/space.py`) is not chosen, and not begun where that is firm; what was
   begun goes on.
 """
@@ -36,6 +38,7 @@ from swarmd_protocols.state.claims.cells import Cell, Ground, neighbours
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.claims.delays import Delays
+from swarmd_protocols.state.claims.takes import Takes
 from swarmd_protocols.state.claims.turns import Turns
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
@@ -68,6 +71,8 @@ class Heard:
     renewed_ns: int
     """When this node first learned of the present renewal; own monotonic clock."""
     idle_renewals: int
+    took: bool = False
+    """Whether it took the cell from another, and still has it."""
 
 
 @dataclass(slots=True)
@@ -121,6 +126,7 @@ class Claims:
         self._reachable: frozenset[NodeId] = frozenset((node,))
         self.delays = Delays(config)
         self.turns = Turns(node)
+        self.takes = Takes()
         self.dirty = False
         self.covers = Covers()
         """What neighbouring swarms claim."""
@@ -166,24 +172,57 @@ class Claims:
         """A node's newest lease record arrived and replaces the one before; returns the cells it speaks of."""
         before = {lease.cell: lease for lease in self._records.get(node, ())}
         self._records[node] = leases
+        cells_taken = 0
         for lease in leases:
             self._best.pop(lease.cell, None)
             old = before.pop(lease.cell, None)
             claims = self._heard.setdefault(lease.cell, {})
             heard = claims.get(node)
+            takes = self._takes_cell(node, lease, old, now_ns)
+            cells_taken += takes
             if old is None or heard is None or old.epoch != lease.epoch:
-                claims[node] = Heard(lease, now_ns, 0)
+                heard = claims[node] = Heard(lease, now_ns, 0)
             elif (lease.renewal, lease.progress, lease.working) != (old.renewal, old.progress, old.working):
-                renewals = lease.renewal - old.renewal if lease.working else 0
-                idle = 0 if lease.progress > old.progress else heard.idle_renewals + renewals
-                claims[node] = Heard(lease, now_ns if lease.renewal > old.renewal else heard.renewed_ns, idle)
+                idle = self._idle_renewals(lease, old, heard.idle_renewals)
+                renewed_ns, took = now_ns if lease.renewal > old.renewal else heard.renewed_ns, heard.took
+                heard = claims[node] = Heard(lease, renewed_ns, idle, took)
+            heard.took = heard.took or takes
+        if self.takes.note(node, cells_taken, now_ns):
+            self._best.clear()
         for cell in before:
             self._unhear(cell, node)
+        if any(lease.working and not self._heard[lease.cell][node].idle_renewals for lease in leases):
+            # What it has claimed ahead waits for work that goes on.
+            for lease in leases:
+                self._heard[lease.cell][node].idle_renewals = 0
         return [*(lease.cell for lease in leases), *before]
+
+    def _takes_cell(self, node: NodeId, lease: Lease, old: Lease | None, now_ns: int) -> bool:
+        """Whether a claim is new and beats one of somebody else that is alive; who took that could not do it."""
+        if old is not None and (old.epoch, old.working) == (lease.epoch, lease.working):
+            return False
+        best = self._winner(lease.cell, now_ns)
+        if best is None or best[2] == node or best <= (not lease.working, lease.bid, node):
+            return False
+        beaten = self._heard[lease.cell].get(best[2])
+        if beaten is not None and beaten.took:
+            beaten.took = False
+            self.takes.did(best[2])
+        return True
+
+    def _idle_renewals(self, lease: Lease, old: Lease, renewals: int) -> int:
+        """Through how many renewals a claim has brought nothing: its work stands still, or does not begin."""
+        if lease.working != old.working:
+            # Who has begun may take its time; who has begun does not wait again.
+            return 0 if lease.working else self._config.squat_renewals
+        if lease.working and lease.progress > old.progress:
+            return 0
+        return renewals + max(0, lease.renewal - old.renewal)
 
     def forget(self, node: NodeId) -> None:
         """A node was shut out: its claims do not count."""
         self.delays.forget(node)
+        self.takes.forget(node)
         for lease in self._records.pop(node, ()):
             self._unhear(lease.cell, node)
 
@@ -263,6 +302,8 @@ class Claims:
         until_ns, observer_ns, squat_renewals = _FOREVER_NS, self._config.observer_ns, self._config.squat_renewals
         for node, heard in claims.items():
             if now_ns - heard.renewed_ns > observer_ns or heard.idle_renewals >= squat_renewals:
+                continue
+            if self.takes.ignores(node):
                 continue
             order = (not heard.lease.working, heard.lease.bid, node)
             if best is None or order < best:

@@ -8,12 +8,13 @@ Rules this file keeps:
   whoever does not know it and to nobody twice.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from itertools import islice
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.cuts import Cuts
 from swarmd_protocols.state.crdt.log import OriginLog, Verdict
 from swarmd_protocols.state.crdt.messages import (
@@ -37,6 +38,7 @@ GAPPED_BATCHES = 256
 _STRIDE = 197
 """A prime near `GAPPED_BATCHES`, so that one repair after another goes round all that may lack."""
 _MASK = (1 << 128) - 1
+_NO_RUNS: tuple[list[int], list[int]] = ([], [])
 
 
 def bucket_of(origin: bytes) -> int:
@@ -292,9 +294,8 @@ class Store:
         lacking = list(log.after(frontier))
         if not held:
             return lacking[:REPAIR_BATCHES]
-        for _, incarnation, first, count in held:
-            run = range(first, first + int.from_bytes(count, "little"))
-            lacking = [batch for batch in lacking if batch.dot[0] != incarnation or batch.dot[1] not in run]
+        runs = _runs(held)
+        lacking = [batch for batch in lacking if not _is_within(runs, batch.dot)]
         self._turn += 1
         at = self._turn * _STRIDE % max(1, len(lacking))
         return (lacking[at:] + lacking[:at])[:GAPPED_BATCHES]
@@ -303,6 +304,25 @@ class Store:
         """Everything held."""
         for origin in sorted(self.logs):
             yield from self.logs[origin].batches()
+
+
+def _runs(held: Iterable[tuple[int, int, int, bytes]]) -> dict[int, tuple[list[int], list[int]]]:
+    """Incarnation to where its runs begin, in order, and before which number those up to each of them end.
+
+    A summary names 143 of them at most, and a log has thousands of batches: each is looked up, not held against all.
+    """
+    runs: dict[int, tuple[list[int], list[int]]] = {}
+    for _, incarnation, first, count in sorted(held):
+        begins, ends = runs.setdefault(incarnation, ([], []))
+        begins.append(first)
+        ends.append(max(first + int.from_bytes(count, "little"), ends[-1] if ends else 0))
+    return runs
+
+
+def _is_within(runs: Mapping[int, tuple[list[int], list[int]]], dot: Dot) -> bool:
+    begins, ends = runs.get(dot[0], _NO_RUNS)
+    at = bisect_right(begins, dot[1])
+    return at > 0 and dot[1] < ends[at - 1]
 
 
 def _within(batches: Iterable[Batch], room_bytes: int) -> Iterator[Batch]:
