@@ -39,6 +39,7 @@ def looked_at_all(claims: Claims, key: bytes, now_ns: int) -> bytes | None:
         (not heard.lease.working, heard.lease.bid, who)
         for who, heard in claims._heard.get(key, {}).items()
         if now_ns - heard.renewed_ns <= CONFIG.observer_ns and heard.idle_renewals < CONFIG.squat_renewals
+        if not claims.takes.ignores(who)
     ]
     return min(live)[2] if live else None
 
@@ -87,7 +88,7 @@ def test_the_law_sees_a_best_that_is_kept_too_long(table: type, monkeypatch: pyt
 
     monkeypatch.setattr(Claims, "__init__", broken)
     lease = Lease(cell_hash("a"), 1, 0, False, 1, 0)
-    told = [(0, 1, [lease]), (1, 2, [lease._replace(bid=0)]), (20, 3, []), (20, 3, [])]
+    told = [(0, 1, [lease]), (1, 2, [lease._replace(bid=0)]), (1, 2, []), (20, 3, []), (20, 3, [])]
     with pytest.raises(AssertionError):
         check(told)
 

@@ -38,6 +38,7 @@ from swarmd_protocols.state.claims.cells import Cell, Ground, neighbours
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.covers import Covers
 from swarmd_protocols.state.claims.delays import Delays
+from swarmd_protocols.state.claims.heard import Heard, idle_renewals, wait_for_work
 from swarmd_protocols.state.claims.takes import Takes
 from swarmd_protocols.state.claims.turns import Turns
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
@@ -61,18 +62,6 @@ _FAR = 8
 def cell_hash(cell_id: str) -> bytes:
     """Six bytes that stand for a cell on the wire."""
     return blake2b(cell_id.encode(), digest_size=CELL_HASH_BYTES, person=b"swarmd-cell").digest()
-
-
-@dataclass(slots=True)
-class Heard:
-    """Another node's claim as this node knows it."""
-
-    lease: Lease
-    renewed_ns: int
-    """When this node first learned of the present renewal; own monotonic clock."""
-    idle_renewals: int
-    took: bool = False
-    """Whether it took the cell from another, and still has it."""
 
 
 @dataclass(slots=True)
@@ -174,16 +163,18 @@ class Claims:
         self._records[node] = leases
         cells_taken = 0
         for lease in leases:
-            self._best.pop(lease.cell, None)
             old = before.pop(lease.cell, None)
-            claims = self._heard.setdefault(lease.cell, {})
-            heard = claims.get(node)
             takes = self._takes_cell(node, lease, old, now_ns)
             cells_taken += takes
+            claims = self._heard.setdefault(lease.cell, {})
+            heard = claims.get(node)
+            self._know_best(node, lease, old is None and heard is None, now_ns)
             if old is None or heard is None or old.epoch != lease.epoch:
-                heard = claims[node] = Heard(lease, now_ns, 0)
+                # Who claims anew what it holds has done nothing with it so far.
+                idle = 0 if old is None or heard is None else heard.idle_renewals + 1
+                heard = claims[node] = Heard(lease, now_ns, idle)
             elif (lease.renewal, lease.progress, lease.working) != (old.renewal, old.progress, old.working):
-                idle = self._idle_renewals(lease, old, heard.idle_renewals)
+                idle = idle_renewals(lease, old, heard.idle_renewals)
                 renewed_ns, took = now_ns if lease.renewal > old.renewal else heard.renewed_ns, heard.took
                 heard = claims[node] = Heard(lease, renewed_ns, idle, took)
             heard.took = heard.took or takes
@@ -191,10 +182,7 @@ class Claims:
             self._best.clear()
         for cell in before:
             self._unhear(cell, node)
-        if any(lease.working and not self._heard[lease.cell][node].idle_renewals for lease in leases):
-            # What it has claimed ahead waits for work that goes on.
-            for lease in leases:
-                self._heard[lease.cell][node].idle_renewals = 0
+        wait_for_work([self._heard[lease.cell][node] for lease in leases], self._config.squat_renewals)
         return [*(lease.cell for lease in leases), *before]
 
     def _takes_cell(self, node: NodeId, lease: Lease, old: Lease | None, now_ns: int) -> bool:
@@ -204,20 +192,20 @@ class Claims:
         best = self._winner(lease.cell, now_ns)
         if best is None or best[2] == node or best <= (not lease.working, lease.bid, node):
             return False
-        beaten = self._heard[lease.cell].get(best[2])
+        beaten = self._heard.get(lease.cell, {}).get(best[2])
         if beaten is not None and beaten.took:
             beaten.took = False
             self.takes.did(best[2])
         return True
 
-    def _idle_renewals(self, lease: Lease, old: Lease, renewals: int) -> int:
-        """Through how many renewals a claim has brought nothing: its work stands still, or does not begin."""
-        if lease.working != old.working:
-            # Who has begun may take its time; who has begun does not wait again.
-            return 0 if lease.working else self._config.squat_renewals
-        if lease.working and lease.progress > old.progress:
-            return 0
-        return renewals + max(0, lease.renewal - old.renewal)
+    def _know_best(self, node: NodeId, lease: Lease, is_new: bool, now_ns: int) -> None:
+        """A claim is about to be kept: of those that are known a new one is the best, or the one before it still is."""
+        if not is_new or self.takes.ignores(node):
+            self._best.pop(lease.cell, None)
+            return
+        best, order = self._best_heard(lease.cell, now_ns), (not lease.working, lease.bid, node)
+        if best is None or order < best:
+            self._best[lease.cell] = now_ns + self._config.observer_ns, order
 
     def forget(self, node: NodeId) -> None:
         """A node was shut out: its claims do not count."""
