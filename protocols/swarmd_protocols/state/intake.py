@@ -255,7 +255,7 @@ class Intake:
             if is_news:
                 fresh.setdefault(sender, []).append(batch)
         for sender, origins in unknown.items():
-            self._ask_certificates(sender, list(origins), effects, now_ns)
+            effects += self._question(sender, self._certificates.ask(sender, list(origins), now_ns))
         for sender, batches in fresh.items():
             more = sender in self._queues or sender in self._back
             effects += self._anti_entropy.publish(batches, sender, now_ns, more)
@@ -369,11 +369,6 @@ class Intake:
         self._anti_entropy.await_key(batch.digest, batch.digest not in self._let_go)
         return True
 
-    def _ask_certificates(
-        self, sender: NodeId, origins: Sequence[NodeId], effects: list[SubEffect], now_ns: int
-    ) -> None:
-        effects += self._question(sender, self._certificates.ask(sender, origins, now_ns))
-
     def _question(self, peer: NodeId, origins: Sequence[NodeId]) -> list[SubEffect]:
         parts = [tuple(sorted(origins[at : at + CERTIFICATES_MAX])) for at in range(0, len(origins), CERTIFICATES_MAX)]
         asks: list[SubEffect] = [
@@ -457,7 +452,7 @@ class Intake:
             self._convict(origin, proof, sender, effects)
         elif self.key_of(origin) is None and self._trust.certificate_statement(origin) is None:
             # The next comparison brings the proof again, when the certificate is here.
-            self._ask_certificates(sender, [origin], effects, now_ns)
+            effects += self._question(sender, self._certificates.ask(sender, [origin], now_ns))
 
     def restore_proof(self, key: bytes, packed: bytes) -> bool:
         """Convict by a proof out of the journal; False where it does not read or hold."""

@@ -410,13 +410,6 @@ class Claims:
         slots_ns = min(self._config.renew_ns, free * _SLOT_NS)
         return way_ns + min(most_ns if rank < free else max(most_ns, slots_ns), rank * _SLOT_NS)
 
-    def _origin(self) -> tuple[int, int]:
-        """From where the next cell is reached: the last one held, or here."""
-        for key in reversed(self.held):
-            cell = self.cells[key]
-            return (cell.east_cm, cell.north_cm)
-        return self._place
-
     def _way_cm(self, cell: Cell) -> int:
         """From here over the cells that are held to this one; the work on each counts as a pitch and a half."""
         way_cm, (east, north) = 0, self._place
@@ -442,7 +435,8 @@ class Claims:
         best: tuple[bool, int, int, bytes] | None = None
         self.turns.free = 0
         waiting: list[tuple[int, bytes, int]] = []
-        east, north = self._origin()
+        last = self.cells[next(reversed(self.held))] if self.held else None
+        east, north = self._place if last is None else (last.east_cm, last.north_cm)
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
         for key, cell in self.cells.items():
             if done.get(key) or key in self.held or self.covers.stands(key, now_ns):

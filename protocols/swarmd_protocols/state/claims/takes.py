@@ -19,6 +19,7 @@ TAKES_MAX = 8
 _COUNTED_MAX = 2 * TAKES_MAX
 """More are not counted: who stops is heard again after twelve minutes at most."""
 _MINUTE_NS = 60_000_000_000
+"""In which one cell is forgotten."""
 
 
 class Takes:
