@@ -255,7 +255,7 @@ class Intake:
             if is_news:
                 fresh.setdefault(sender, []).append(batch)
         for sender, origins in unknown.items():
-            effects += self._question(sender, self._certificates.ask(sender, list(origins), now_ns))
+            self._ask_certificates(sender, list(origins), effects, now_ns)
         for sender, batches in fresh.items():
             more = sender in self._queues or sender in self._back
             effects += self._anti_entropy.publish(batches, sender, now_ns, more)
@@ -369,12 +369,10 @@ class Intake:
         self._anti_entropy.await_key(batch.digest, batch.digest not in self._let_go)
         return True
 
-    def _question(self, peer: NodeId, origins: Sequence[NodeId]) -> list[SubEffect]:
-        parts = [tuple(sorted(origins[at : at + CERTIFICATES_MAX])) for at in range(0, len(origins), CERTIFICATES_MAX)]
-        asks: list[SubEffect] = [
-            Send(peer, messages.encode(CertificateAsk(part)), True, Priority.SYNC) for part in parts
-        ]
-        return self.sent.count("keys", asks)
+    def _ask_certificates(
+        self, sender: NodeId, origins: Sequence[NodeId], effects: list[SubEffect], now_ns: int
+    ) -> None:
+        effects += self.sent.count("keys", _questions(sender, self._certificates.ask(sender, origins, now_ns)))
 
     @property
     def awaits_certificates(self) -> bool:
@@ -384,7 +382,8 @@ class Intake:
     def ask_again(self, now_ns: int) -> list[SubEffect]:
         """Who was asked for a certificate has not shown it: ask another who brought what its subject said."""
         again = self._certificates.again(now_ns)
-        return [effect for peer, origins in again.items() for effect in self._question(peer, origins)]
+        asks = [ask for peer, origins in again.items() for ask in _questions(peer, origins)]
+        return self.sent.count("keys", asks)
 
     def retry(self, effects: list[SubEffect], now_ns: int) -> None:
         """A certificate has come: let in what waited for it."""
@@ -452,7 +451,7 @@ class Intake:
             self._convict(origin, proof, sender, effects)
         elif self.key_of(origin) is None and self._trust.certificate_statement(origin) is None:
             # The next comparison brings the proof again, when the certificate is here.
-            effects += self._question(sender, self._certificates.ask(sender, [origin], now_ns))
+            self._ask_certificates(sender, [origin], effects, now_ns)
 
     def restore_proof(self, key: bytes, packed: bytes) -> bool:
         """Convict by a proof out of the journal; False where it does not read or hold."""
@@ -487,3 +486,9 @@ class Intake:
         packed = messages.encode(proof)
         self._holdings.convict(origin, (proof.first, proof.second), packed)
         effects += self._anti_entropy.tell(packed, sender)
+
+
+def _questions(peer: NodeId, origins: Sequence[NodeId]) -> list[SubEffect]:
+    """What asks a peer for the certificates of these."""
+    parts = [tuple(sorted(origins[at : at + CERTIFICATES_MAX])) for at in range(0, len(origins), CERTIFICATES_MAX)]
+    return [Send(peer, messages.encode(CertificateAsk(part)), True, Priority.SYNC) for part in parts]

@@ -168,7 +168,11 @@ class Claims:
             cells_taken += takes
             claims = self._heard.setdefault(lease.cell, {})
             heard = claims.get(node)
-            self._know_best(node, lease, old is None and heard is None, now_ns)
+            if old is not None or heard is not None or self.takes.ignores(node):
+                self._best.pop(lease.cell, None)
+            elif (best := self._best_heard(lease.cell, now_ns)) is None or _order(node, lease) < best:
+                # Of those that are known a new one is the best, or the one before it still is.
+                self._best[lease.cell] = now_ns + self._config.observer_ns, _order(node, lease)
             if old is None or heard is None or old.epoch != lease.epoch:
                 # Who claims anew what it holds has done nothing with it so far.
                 idle = 0 if old is None or heard is None else heard.idle_renewals + 1
@@ -190,22 +194,13 @@ class Claims:
         if old is not None and (old.epoch, old.working) == (lease.epoch, lease.working):
             return False
         best = self._winner(lease.cell, now_ns)
-        if best is None or best[2] == node or best <= (not lease.working, lease.bid, node):
+        if best is None or best[2] == node or best <= _order(node, lease):
             return False
         beaten = self._heard.get(lease.cell, {}).get(best[2])
         if beaten is not None and beaten.took:
             beaten.took = False
             self.takes.did(best[2])
         return True
-
-    def _know_best(self, node: NodeId, lease: Lease, is_new: bool, now_ns: int) -> None:
-        """A claim is about to be kept: of those that are known a new one is the best, or the one before it still is."""
-        if not is_new or self.takes.ignores(node):
-            self._best.pop(lease.cell, None)
-            return
-        best, order = self._best_heard(lease.cell, now_ns), (not lease.working, lease.bid, node)
-        if best is None or order < best:
-            self._best[lease.cell] = now_ns + self._config.observer_ns, order
 
     def forget(self, node: NodeId) -> None:
         """A node was shut out: its claims do not count."""
@@ -410,6 +405,13 @@ class Claims:
         slots_ns = min(self._config.renew_ns, free * _SLOT_NS)
         return way_ns + min(most_ns if rank < free else max(most_ns, slots_ns), rank * _SLOT_NS)
 
+    def _origin(self) -> tuple[int, int]:
+        """From where the next cell is reached: the last one held, or here."""
+        for key in reversed(self.held):
+            cell = self.cells[key]
+            return (cell.east_cm, cell.north_cm)
+        return self._place
+
     def _way_cm(self, cell: Cell) -> int:
         """From here over the cells that are held to this one; the work on each counts as a pitch and a half."""
         way_cm, (east, north) = 0, self._place
@@ -435,8 +437,7 @@ class Claims:
         best: tuple[bool, int, int, bytes] | None = None
         self.turns.free = 0
         waiting: list[tuple[int, bytes, int]] = []
-        last = self.cells[next(reversed(self.held))] if self.held else None
-        east, north = self._place if last is None else (last.east_cm, last.north_cm)
+        east, north = self._origin()
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
         for key, cell in self.cells.items():
             if done.get(key) or key in self.held or self.covers.stands(key, now_ns):
@@ -473,3 +474,8 @@ class Claims:
     def record(self) -> tuple[Lease, ...]:
         """The own lease record, to be said to everybody."""
         return tuple(held.lease for held in self.held.values())
+
+
+def _order(node: NodeId, lease: Lease) -> tuple[bool, int, NodeId]:
+    """By which claims to one cell are compared; the lowest wins."""
+    return (not lease.working, lease.bid, node)
