@@ -24,7 +24,7 @@ from swarmd_protocols.swim.messages import (
     Want,
 )
 from swarmd_protocols.swim.metadata import Metadata
-from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_fingerprints
+from swarmd_protocols.swim.rules import pack_fingerprints, trust_mark, unpack_fingerprints
 from swarmd_protocols.swim.user_events import UserEvents
 
 _WHOLE_SECTION_ITEMS = 120
@@ -272,7 +272,7 @@ class Repair:
             return self._metadata.meta_items()
         elif section == TRUST:
             for kind, statement in core.trust.statements():
-                held[fingerprint(statement)] = encode(Statement(kind, statement))
+                held[trust_mark(statement)] = encode(Statement(kind, statement))
         return held
 
     def _answered(self, asker: Member, section: int, sources: list[Member | bytes]) -> list[bytes]:

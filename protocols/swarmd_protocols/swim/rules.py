@@ -3,6 +3,8 @@
 from hashlib import blake2b
 from math import ceil, log
 
+from swarmd_protocols.trust.envelopes import mark_of
+
 BOOT_SHIFT = 20
 """An incarnation is boot number * 2**20 + refutations: a restart supersedes everything of the life before."""
 BOOT_MAX = 2**40
@@ -83,6 +85,11 @@ def accusers_wanted(members: int, configured: int) -> int:
 def fingerprint(data: bytes) -> int:
     """64 bits of an item, for digests and repair."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def trust_mark(statement: bytes) -> int:
+    """The same of a statement of trust: of what it says and who has signed it."""
+    return fingerprint(mark_of(statement))
 
 
 def pack_fingerprints(items: list[int]) -> bytes:

@@ -48,7 +48,7 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.repair import Repair
-from swarmd_protocols.swim.rules import fingerprint
+from swarmd_protocols.swim.rules import trust_mark
 from swarmd_protocols.swim.user_events import UserEvents
 from swarmd_protocols.trust.roots import RivalRootError
 
@@ -445,7 +445,7 @@ class Swim:
     def count_trust(self) -> None:
         """Let the digest cover what the trust holds."""
         table = self.core.table
-        marks = sum(fingerprint(statement) for _, statement in self.core.trust.statements())
+        marks = sum(trust_mark(statement) for _, statement in self.core.trust.statements())
         table.adjust(TRUST, table.sections[TRUST], marks)
 
     def on_trust(self, news: list[bytes]) -> None:

@@ -115,19 +115,31 @@ def decode_envelope(data: bytes) -> Envelope:
     return envelope
 
 
-def merge_signatures(one: Envelope, other: Envelope) -> Envelope:
-    """The same statement with the signatures of both; of two by one key, the lower bytes.
+def mark_of(statement: bytes) -> bytes:
+    """What a statement counts as in comparisons: what it says, and which keys have signed it.
 
-    This does not look at the signatures: verify what comes out (`RootChain.verified`), or join what was verified.
+    Not the bytes of a signature: who holds a key makes as many that verify as it likes.
+
+    Raises:
+        WireError: As `decode_envelope`.
+    """
+    envelope = decode_envelope(statement)
+    return envelope.digest + b"".join(key for key, _ in envelope.signatures)
+
+
+def merge_signatures(one: Envelope, other: Envelope) -> Envelope:
+    """The same statement with the signatures of both; of two by one key, that of `one`.
+
+    So what is held is the union of the keys that have signed, and a key that signs once more brings nothing, whatever
+    the bytes. This does not look at the signatures: verify what comes out (`RootChain.verified`), or join what was
+    verified.
 
     Raises:
         IdentityError: The two are different statements.
     """
     if one.kind != other.kind or one.payload != other.payload:
         raise IdentityError(f"these are two different {one.kind} statements; only signatures of one can be joined")
-    merged: dict[KeyId, bytes] = {}
-    for key, signature in sorted((*one.signatures, *other.signatures)):
-        merged.setdefault(key, signature)
+    merged = dict(other.signatures) | dict(one.signatures)
     return Envelope(one.kind, one.payload, tuple(sorted(merged.items())))
 
 
