@@ -1,6 +1,6 @@
 """Two hundred cameras for a day of virtual time: does anything that a node keeps grow without end?
 
-    make soak-day                                             # about two CPU hours, 1.5 GB
+    make soak-day                                             # about three CPU hours, half with a compiled copy; 2.7 GB
     python -m tests.bench.bench_day [--nodes 200] [--hours 24] [--seed 7] [--out day.json]
 
 Runs the scenario `cameras-day`. After each virtual hour one row goes to standard error: what the hour cost in events,
