@@ -4,7 +4,7 @@ The tests below `ALONE` start real processes that share this machine's cores wit
 `MAX_FAILED` of them failed and nothing else did, in a run that came to its end, each is run once more with the machine
 to itself. Whoever passes then (a test that is skipped does not) is printed by name as *unsteady*: a defect of the test
 or of the product that somebody has to look into, no clean pass. Rules, laws, mutants and simulations depend on no clock
-and never get a second try.
+and never get a second try, but for the mutants that a law of real processes is to find.
 """
 
 import json
@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-ALONE = ("tests/integration/", "tests/packaging/")
+ALONE = (
+    "tests/integration/",
+    "tests/packaging/",
+    "tests/mutants/test_handing_mutants.py",
+    "tests/mutants/test_form_mutants.py",
+)
 """Where tests of real processes live."""
 MAX_FAILED = 4
 """Failures of a run that a busy machine may explain: more are a broken change."""
