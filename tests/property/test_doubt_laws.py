@@ -59,6 +59,19 @@ def heard_of(net: MeshNet, name: str) -> list[str]:
     return [one.name for at_ns, index, one in net.delivered() if index == STARTS and at_ns >= since_ns]
 
 
+def says_again_and_again(net: MeshNet, pause_ms: int, words: Callable[[], list[bytes]]) -> None:
+    """The liar tells the node that starts these, in one datagram, from when it knows it on."""
+    core, starts = net.hosts[LIAR].node._swim.core, net.hosts[STARTS].node.node
+
+    def say(_: object = None) -> None:
+        core.scheduler.at(core.now_ns + pause_ms * MS, say)
+        member = core.table.by_node.get(starts)
+        if member is not None and member.where >= 0 and (said := words()):
+            core.port.datagram(member, said)
+
+    say()
+
+
 def nothing_old_is_new(
     links: Pairs, seed: int, said: int, pause_ms: int, *, brings: bool, forgets: int | None = None
 ) -> None:
@@ -68,18 +81,14 @@ def nothing_old_is_new(
         swim = net.hosts[LIAR].node._swim
         if forgets is not None:
             net.hosts[forgets].node._swim.events.logs[net.hosts[SPEAKS].node.node].kept.clear()
-        starts, speaker = (net.hosts[index].node.node for index in (STARTS, SPEAKS))
+        speaker = net.hosts[SPEAKS].node.node
 
-        def say(_: object = None) -> None:
-            swim.core.scheduler.at(swim.core.now_ns + pause_ms * MS, say)
-            member = swim.core.table.by_node.get(starts)
-            if member is None or member.where < 0:
-                return
+        def words() -> list[bytes]:
             kept = [encoded for _, encoded in swim.events.logs[speaker].kept] if brings else []
-            swim.core.port.datagram(member, [encode(EventVector((), VECTOR_ANSWER)), *kept])
+            return [encode(EventVector((), VECTOR_ANSWER)), *kept]
 
         swim.events.vector = lambda: ()  # type: ignore[method-assign]
-        say()
+        says_again_and_again(net, pause_ms, words)
 
     net = begun_beside(liar, links, seed, said)
     assert heard_of(net, "new") == ["new"]
@@ -111,8 +120,7 @@ def nothing_old_is_new_by_one_that_took_it_back(links: Pairs, seed: int, said: i
 
     def liar(net: MeshNet) -> None:
         swim = net.hosts[LIAR].node._swim
-        starts, speaker = (net.hosts[index].node.node for index in (STARTS, SPEAKS))
-        honest = swim.events.vector
+        speaker, honest = net.hosts[SPEAKS].node.node, swim.events.vector
         from_ns = net.now + 3_000 * MS
 
         def begun() -> bool:
@@ -123,14 +131,8 @@ def nothing_old_is_new_by_one_that_took_it_back(links: Pairs, seed: int, said: i
             more = {} if begun() else {speaker: told.get(speaker, 0) + ahead}
             return tuple(sorted((told | more).items()))
 
-        def say(_: object = None) -> None:
-            swim.core.scheduler.at(swim.core.now_ns + pause_ms * MS, say)
-            member = swim.core.table.by_node.get(starts)
-            if begun() and member is not None and member.where >= 0:
-                swim.core.port.datagram(member, [encode(EventVector((), VECTOR_ANSWER))] * 2)
-
         swim.events.vector = vector  # type: ignore[method-assign]
-        say()
+        says_again_and_again(net, pause_ms, lambda: [encode(EventVector((), VECTOR_ANSWER))] * 2 * begun())
 
     net = begun_beside(liar, links, seed, said)
     assert heard_of(net, "new") == ["new"]

@@ -16,6 +16,7 @@ from nacl import bindings
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.releases import versions
+from swarmd_protocols.releases.statements import Heartbeat
 from swarmd_protocols.swim import rules
 from swarmd_protocols.swim.rules import trust_mark
 from swarmd_protocols.trust import envelopes
@@ -23,7 +24,7 @@ from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, key_id, 
 from swarmd_protocols.trust.identity import Identity, open_trust
 from swarmd_protocols.trust.roots import root_digest
 from swarmd_protocols.trust.trust import Certificate, GroupKey, Trust
-from tests.support.mutants import Law, Mutant, assert_found, each_mutant
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.release_world import Keys
 
 CRYPTO = NaClCrypto()
@@ -108,6 +109,23 @@ def test_joins_end_with_the_same_marks_in_any_order(signed: list[tuple[int, int]
     assert len(marks) == 1
 
 
+def models_hear_it_once() -> None:
+    """The statements about models are held by the same rule."""
+    chain = trust()[0].chain
+    key = KEYS.seeds("heartbeat")[0]
+    statement = sign_statement("heartbeat", Heartbeat(2, 1, 1), [key], CRYPTO)
+    forms = sorted(signatures_of(key, signed_bytes("heartbeat", decode_envelope(statement).payload), 6, Random(1)))
+    held: versions.State = {}
+    news = 0
+    for form in reversed(forms):
+        envelope = decode_envelope(with_signature(statement, key, form))
+        entry = versions.admit(envelope, chain, held.get(envelope.digest))
+        joined = versions.join(held, {envelope.digest: entry})
+        news += joined != held
+        held = joined
+    assert news == 1, news
+
+
 def told_once() -> None:
     for kind in ("node", "group", "root"):
         is_told_once(kind, 6, 1)
@@ -130,7 +148,16 @@ def _bytes_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules, "mark_of", lambda statement: statement)
 
 
-PAIRS: list[tuple[Law, Mutant]] = [(told_once, _lower_bytes_win), (told_once, _bytes_count)]
+PAIRS: list[tuple[Law, Mutant]] = [
+    (told_once, _lower_bytes_win),
+    (told_once, _bytes_count),
+    (models_hear_it_once, _lower_bytes_win),
+]
+
+
+@each_law(PAIRS)
+def test_the_unbroken_protocol_holds(law: Law) -> None:
+    law()
 
 
 @each_mutant(PAIRS)

@@ -61,7 +61,8 @@ State = Mapping[bytes, Entry]
 
 
 def join(one: State, other: State, kept: Set[bytes] = frozenset()) -> dict[bytes, Entry]:
-    """The least state that knows all that both know: commutative, associative, idempotent.
+    """The least state that knows all that both know: commutative, associative, idempotent, but for which of two
+    signatures by one key stands.
 
     Args:
         one: A state.
