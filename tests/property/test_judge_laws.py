@@ -181,7 +181,7 @@ def test_a_verdict_goes_with_what_it_is_about() -> None:
 
 def shown(rows: list[tuple[NodeId, Sighting]]) -> list[ObjectView]:
     view = DedupView(CONFIG)
-    told = Shown(CONFIG, view, Reviews())
+    told = Shown(NODES[0], CONFIG, view, Reviews())
     for at, (node, row) in enumerate(rows):
         view.put(node, row, (1, at + 1))
     view.settle()

@@ -69,7 +69,7 @@ _KNOWN_MAX = 1_024
 _SMALL_SWARM = 8
 """Peers up to which everybody is compared with at the configured rate; in larger swarms each is that much more
 seldom."""
-_NAMED_SELDOM = 3
+NAMED_SELDOM = 3
 """Records whose names go round are compared so much more seldom: that finds what the names have missed."""
 _HAVE_ORIGINS = 1_000
 """Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
@@ -336,7 +336,7 @@ class AntiEntropy:
     def due(self, now_ns: int) -> tuple[bool, bool]:
         """Whether facts, and whether records, may be compared with somebody now."""
         last = self._synced_ns.get((self._node, VITALS))
-        pause_ns = self.stretch(self._config.vitals_sync_ns) * (_NAMED_SELDOM if self._is_large else 1)
+        pause_ns = self.stretch(self._config.vitals_sync_ns) * (NAMED_SELDOM if self._is_large else 1)
         return (
             not self._news or now_ns - self._compared_ns >= self._config.busy_sync_ns,
             last is None or now_ns - last >= pause_ns,

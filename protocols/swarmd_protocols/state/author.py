@@ -23,7 +23,7 @@ from swarmd_protocols.state.crdt.batch import Batch, Signer, Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval
 from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, SURE_KEY, fact_key, record_key
 from swarmd_protocols.state.crdt.log import Verdict
-from swarmd_protocols.state.crdt.note_rows import NOTE_DOTS_MAX, NOTE_KEY_MAX_BYTES, NOTE_VALUE_MAX_BYTES
+from swarmd_protocols.state.crdt.note_rows import NOTE_KEY_MAX_BYTES, NOTE_VALUE_MAX_BYTES
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, OwnLog, facts_of
 from swarmd_protocols.state.crdt.records import (
     COUNTER_MAX,
@@ -190,7 +190,7 @@ class Author:
         """Put or (b"") remove an operator note."""
         if not 0 < len(key.encode()) <= NOTE_KEY_MAX_BYTES or len(value) > NOTE_VALUE_MAX_BYTES:
             raise StateError("a note's key has 1 to 64 bytes and its value at most 512")
-        removes = self._holdings.projection.notes.dots_of(key)[:NOTE_DOTS_MAX]
+        removes = self._holdings.projection.notes.replaced_by(key)
         if value:
             self._note_serial += 1
             stamp = self._clock.tick(now_ns)

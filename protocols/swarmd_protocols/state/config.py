@@ -44,7 +44,8 @@ class ReplicaConfig(msgspec.Struct, frozen=True):
     repair_bytes_max: int = 1_048_576
     """Largest repair in answer to one question; the rest comes with the next."""
     slack_rows: int = 128
-    """Dead rows that the own log may carry beyond as many as are alive, before it is cleaned."""
+    """Dead rows that the own log may carry at most beyond as many as are alive, before it is cleaned; fewer in a swarm
+    of more than four (`crdt/ownlog.py`)."""
     origins_max: int = 4_096
     """Certified origins; more than any fleet has."""
     origin_cost_max: int = 25_165_824

@@ -14,7 +14,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import LOGICAL_BITS, STAMP_MAX
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
-from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, SightingKey, decode_facts
+from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Join, Sighting, SightingKey, decode_facts
 from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
@@ -76,7 +76,7 @@ class Projection:
         self.view = DedupView(config.dedup)
         self.own = OwnSightings(node, config.dedup, self.view)
         self.reviews = Reviews() if reviews is None else reviews
-        self.shown = Shown(config.dedup, self.view, self.reviews)
+        self.shown = Shown(node, config.dedup, self.view, self.reviews)
         self.survey = Survey(node, config.claims)
         self.vitals = Vitals()
         self.notes = NoteMap()
@@ -182,9 +182,9 @@ class Projection:
         """Facts that are counted by the batches that say them; none is later than its batch."""
         for put in facts.puts:
             dot = batch.origin, put.incarnation, put.serial
-            self.notes.put(dot, put.key, put.value, min(put.stamp, batch.stamp))
-        for removed in _removed_by(facts):
-            self.notes.remove(removed, _removed_at(removed, batch))
+            self.notes.put(dot, put.key, put.value, min(put.stamp, batch.stamp), put.removes)
+        for removed, by in _removed_by(batch.origin, facts):
+            self.notes.remove(removed, _removed_at(removed, batch), by)
 
     def drop(self, batch: Batch) -> None:
         """A batch no longer matters: undo what only it said."""
@@ -215,6 +215,8 @@ class Projection:
                 self._learned.pop(entry, None)
                 self.shown.drop_entry(entry)
                 self.own.row_changed(origin, entry.key)
+                if self.shown.join_of(self._node, origin, entry.key) is not None:
+                    self.own.parted.setdefault((origin, entry.key), False)
         for join in facts.joins:
             self.shown.drop_join(origin, dot, join)
         for done in facts.dones:
@@ -222,8 +224,8 @@ class Projection:
         for put in facts.puts:
             note = origin, put.incarnation, put.serial
             self.notes.unput(note, put.key, put.value, min(put.stamp, batch.stamp))
-        for removed in _removed_by(facts):
-            self.notes.unremove(removed, _removed_at(removed, batch))
+        for removed, by in _removed_by(origin, facts):
+            self.notes.unremove(removed, _removed_at(removed, batch), by)
 
     def forget_origin(self, origin: NodeId) -> None:
         """An origin was shut out: its records go too."""
@@ -342,9 +344,9 @@ class Projection:
         self._judged[row.key] = None
         return [row, *judged.withdrawn(found, self._node, row)]
 
-    def orphans(self) -> list[Fact]:
+    def orphans(self, physical_ms: int) -> list[Fact]:
         """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""
-        keys = self.own.take_orphans()
+        keys = self.own.take_orphans(lambda row: self.shown.is_over(row, physical_ms))
         if not keys:
             return []
         rows, joins = self.own.to_say(keys, frozenset())
@@ -386,7 +388,10 @@ class Projection:
                     self.own.forget(member.key)
                     self._judged.pop(member.key, None)
                     dead.append(fact_id(member.row))
-        return dead
+                elif self.shown.join_of(self._node, member.origin, member.key) is not None:
+                    self.own.part(member.origin, member.key)
+        self.own.forget_over(lambda row: self.shown.is_over(row, physical_ms))
+        return dead + [fact_id(Join(origin, key, 0, 0)) for origin, key in self.own.take_parted()]
 
     # --- Reading ---------------------------------------------------------------------------------------------------
 
@@ -404,11 +409,12 @@ class Projection:
         return _detection_view(entry.origin, "" if entry.leader is None else entry.leader.object_id, entry.row)
 
 
-def _removed_by(facts: Facts) -> Iterator[NoteDot]:
+def _removed_by(origin: NodeId, facts: Facts) -> Iterator[tuple[NoteDot, NoteDot | None]]:
+    """Each put that facts remove, and the put that does (None: a removal)."""
     for put in facts.puts:
-        yield from put.removes
+        yield from ((removed, (origin, put.incarnation, put.serial)) for removed in put.removes)
     for removal in facts.removals:
-        yield from removal.removes
+        yield from ((removed, None) for removed in removal.removes)
 
 
 def _removed_at(dot: NoteDot, batch: Batch) -> int:

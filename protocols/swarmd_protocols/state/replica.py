@@ -62,6 +62,7 @@ from swarmd_protocols.state.observations import (
 from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.replica_views import ReplicaViews
 from swarmd_protocols.state.reviews import Reviews, operators_of
+from swarmd_protocols.state.spent_notes import SpentNotes
 from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
@@ -136,6 +137,7 @@ class Replica:
             node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author, quotas
         )
         self._heirs = Heirs(node, reviews)
+        self._spent_notes = SpentNotes(node, self._projection.notes)
         self.views = ReplicaViews(node, self._holdings, self._author, self._intake)
         self._timers: dict[TimerKey, int] = {}
         self._problems: list[str] = []
@@ -211,6 +213,7 @@ class Replica:
         reachable = [self._node, *(peer.node for peer in peers if peer.reachable)]
         swarm = max((peer.swarm for peer in peers), default=0)
         self._projection.survey.claims.know_roster(roster, reachable, now_ns, swarm)
+        self._author.log.know_swarm(max(len(roster), swarm))
         effects: list[SubEffect] = []
         # Who was asked for a certificate and is no peer any more cannot answer; repair brings the batch again.
         self._intake.expire(now_ns, here=frozenset(roster))
@@ -394,6 +397,7 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
+        self._author.kill(self._spent_notes.due(self._author.log.notes(), now_ns))
         if self._node not in self._holdings.store.quarantined:  # Else nobody takes it, and it would be missed for ever.
             self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
 
@@ -422,7 +426,7 @@ class Replica:
         self._work(effects, now_ns)
         author, projection = self._author, self._projection
         details, lease_due = projection.finish(now_ns, self.clock.physical_ms(now_ns))
-        author.pending += projection.orphans()
+        author.pending += projection.orphans(self.clock.physical_ms(now_ns))
         if author.pending and author.flush_due_ns(now_ns) == now_ns:
             author.flush(effects, now_ns)
             self._work(effects, now_ns)

@@ -39,7 +39,8 @@ class Shown:
         reviews: What operators say of them.
     """
 
-    def __init__(self, config: DedupConfig, view: DedupView, reviews: Reviews) -> None:
+    def __init__(self, node: NodeId, config: DedupConfig, view: DedupView, reviews: Reviews) -> None:
+        self._node = node
         self._config = config
         self._view = view
         self._reviews = reviews
@@ -49,7 +50,7 @@ class Shown:
         self._deadline_count = 0
         self._expired: list[ObjectView] = []
         self._faded: dict[Entry, None] = {}
-        """Leaders that are no longer shown and whose own facts await a clock that can be trusted."""
+        """Leaders that are not shown and whose own facts await a clock that can be trusted."""
 
     # --- Joins ---
 
@@ -255,6 +256,11 @@ class Shown:
             seen = after
         return "" if seen == object_id else seen
 
+    def is_over(self, row: Sighting, physical_ms: int) -> bool:
+        """Whether the time for which a sighting is shown has passed since it was last seen."""
+        is_fixed = row.kind == ASSET or (row.positioned and not row.moving)
+        return stamp_ms(row.last) + self._ttl_ms(is_fixed) <= physical_ms
+
     def is_ageing(self, row: Sighting, last: int, physical_ms: int) -> bool:
         """Whether half of the time for which a sighting is shown has passed since it was last seen."""
         is_fixed = row.kind == ASSET or (row.positioned and not row.moving)
@@ -280,8 +286,15 @@ class Shown:
             leader.shown = False
             self._expired.append(self._object(leader))
             self._faded[leader] = None
-        elif all(member.is_verdict for member in leader.members or [leader]):
-            self._faded[leader] = None  # What was judged is gone: a verdict on nothing is let go too.
+        elif self._is_own(leader) or all(member.is_verdict for member in leader.members or [leader]):
+            self._faded[leader] = None  # Late news of it; or what was judged is gone: a verdict on nothing goes too.
+
+    def _is_own(self, leader: Entry) -> bool:
+        """Whether this node has said something of an object."""
+        return any(
+            member.origin == self._node or self._node in self._joins.get((member.origin, member.key), _NOBODY)
+            for member in leader.members or [leader]
+        )
 
     def _watch(self, leader: Entry, until_ms: int) -> None:
         """Look at this object again when it may have expired: earlier, where its author has set its clock back."""

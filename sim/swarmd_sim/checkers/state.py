@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.anti_entropy import NAMED_SELDOM
 from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.observations import LocalDetection, ObjectView
 from swarmd_sim.checkers.base import CheckerBase, RunContext
@@ -13,7 +14,6 @@ from swarmd_sim.run.ledger import DetectionFact
 
 COVER_CM = 1_250
 """An object stands for a detection within this: the outer gate, twice, and the estimate's own movement."""
-DETECTION_TTL_NS = 3_600_000_000_000
 BYTES_A_NODE = 4_096
 BYTES_A_FACT = 1_024
 JOURNAL_EVENTS = 64
@@ -38,6 +38,8 @@ PART_BYTES = 1_024
 """Of an author one who may be sent no more than this gets one batch at most: it has 960 bytes."""
 ASKED_NS = 5 * 1_000_000_000
 """Who lacks something compares each second; at 30 % loss one question in five seconds arrives, and more."""
+FADING_MS = 30_000
+"""What is about to be shown no more, or has just ceased to be, by one clock or another: each looks every five seconds."""
 VITALS_PEERS = 8
 """Records are told and compared this many times less often in a swarm of this many times eight peers."""
 
@@ -202,8 +204,13 @@ class StateChecker(CheckerBase):
                 self.run.watch.violate("state.diverged", text)
 
     def _fingerprint(self, host: Host) -> bytes:
+        """What a node shows, without what fades in these seconds: equal clocks are milliseconds apart, and what ends
+        between two of them is shown by one and not by the other."""
         replica = self.run.replica(host)
-        return repr((replica.views.objects(), sorted(replica.views.notes().items()))).encode()
+        physical_ms = replica.clock.physical_ms(host.clock.local_ns(self.run.engine.now_ns))
+        over_ms = physical_ms - self.run.state_config.dedup.ttl_ms
+        lasting = [one for one in replica.views.objects() if abs(stamp_ms(one.last_hlc) - over_ms) > FADING_MS]
+        return repr((lasting, sorted(replica.views.notes().items()))).encode()
 
     def _sizes(self, hosts: Sequence[Host]) -> None:
         """Nothing has grown beyond what there is to know: no leaks in memory, journal, timers or the member table."""
@@ -270,7 +277,8 @@ class StateChecker(CheckerBase):
         """How long a counter may take to reach everybody; comparisons alone spread it in a large swarm."""
         config, nodes = self.run.state_config, self.run.scenario.swarm.nodes
         stretch = max(1, (nodes - 1) // VITALS_PEERS)
-        return stretch * (config.vitals_ns + (nodes.bit_length() + 1) * config.vitals_sync_ns)
+        compared_ns = config.vitals_sync_ns * (NAMED_SELDOM if nodes - 1 > config.direct_peers_max else 1)
+        return stretch * (config.vitals_ns + (nodes.bit_length() + 1) * compared_ns)
 
     def _cells(self, hosts: Sequence[Host]) -> None:
         wanted = {cell for cell, facts in self.run.ledger.cells_done.items() if any(not fact.excused for fact in facts)}
@@ -283,10 +291,31 @@ class StateChecker(CheckerBase):
 
     def _detections(self, host: Host) -> None:
         """Every acknowledged track stands behind some object; one of its reports is enough, a track is one thing."""
+        lost, tracks = self.lost_tracks(host)
+        if lost:
+            first = lost[0][0]
+            self.run.watch.violate(
+                "state.detection_lost",
+                f"{len(lost)} of {tracks} acknowledged tracks have no object at {host.name}; the first is "
+                f"{self.run.hosts[first.host].name}'s at {first.at_ns / 1e9:.3f} s: {first.detection}",
+            )
+
+    def lost_tracks(self, host: Host, settled_ns: int = 0) -> tuple[list[list[DetectionFact]], int]:
+        """Acknowledged tracks that no object of a node stands for though they were seen within the time for which one
+        is shown, and how many tracks there were within it.
+
+        Args:
+            host: The node.
+            settled_ns: How old, nanoseconds, what is asked for must be.
+        """
         objects = self.run.replica(host).views.objects()
+        dedup, now_ns = self.run.state_config.dedup, self.run.engine.now_ns
         tracks: dict[tuple[int, int, int], list[DetectionFact]] = {}
         for fact in self.run.ledger.detections:
-            if fact.detection is not None and fact.detection.kind != "end":
+            if fact.detection is None or fact.detection.kind == "end" or fact.at_ns > now_ns - settled_ns:
+                continue
+            ttl_ms = dedup.track_ttl_ms if fact.detection.moving else dedup.ttl_ms
+            if fact.at_ns > now_ns - (ttl_ms - FADING_MS) * 1_000_000:
                 tracks.setdefault((fact.host, fact.life, fact.detection.track_id), []).append(fact)
         lost = [
             facts
@@ -294,13 +323,7 @@ class StateChecker(CheckerBase):
             if not any(fact.excused or self._is_cut_off(fact.host, fact.at_ns) for fact in facts)
             and not any(_covers(view, fact.detection) for view in objects for fact in facts if fact.detection)
         ]
-        if lost:
-            first = lost[0][0]
-            self.run.watch.violate(
-                "state.detection_lost",
-                f"{len(lost)} of {len(tracks)} acknowledged tracks have no object at {host.name}; the first is "
-                f"{self.run.hosts[first.host].name}'s at {first.at_ns / 1e9:.3f} s: {first.detection}",
-            )
+        return lost, len(tracks)
 
     def _events(self, hosts: Sequence[Host], now_ns: int) -> None:
         """User events reach every host that was in the swarm from before the event until the end.

@@ -10,13 +10,22 @@ A dot names one put. An author that says two under one dot (in two batches, each
 said the greatest (stamp, key, value) counts: a function of the batches held, whatever came last.
 
 What one key costs to look at is what was said under it, however much anybody says under others.
+
+Of one origin's puts under one key the latest dot alone counts, seen by others or not: nobody writes a note beside their
+own. Others drop an origin's batches in order, so an earlier one never outlives it.
+
+What is replaced is let go of by whoever said it, and nothing that was replaced may show again by that. A put that is
+not visible is *spent* once each put of others that it names is gone, has a later one of its origin beside it, or is
+removed by a removal or by a later put (by stamp and dot: the last to name it relies on nobody, and stays). So that it
+is named by later ones, each put and removal names what those name that it replaces, as far as it is still there
+(`replaced_by`). A removal is spent once what it names is gone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.crdt.note_rows import NoteDot
+from swarmd_protocols.state.crdt.note_rows import NOTE_DOTS_MAX, NoteDot
 
 
 class _Put(NamedTuple):
@@ -34,13 +43,18 @@ class NoteMap:
         """Empty."""
         self._said: dict[NoteDot, dict[_Put, int]] = {}
         """Dot to what is said under it, and by how many batches; one put, but for liars."""
-        self._removed: dict[NoteDot, dict[int, int]] = {}
-        """Dot to the stamps of the batches that say that it is removed, and how many say so with each."""
+        self._removed: dict[NoteDot, dict[tuple[int, NoteDot | None], int]] = {}
+        """Dot to what says that it is removed: the stamp of its batch and the put that does (None: a removal), and how
+        many batches say it."""
+        self._names: dict[NoteDot, tuple[NoteDot, ...]] = {}
+        """Put to those that it removes, where there are any; of a liar's two the one that came last."""
         self._under: dict[str, dict[NoteDot, int]] = {}
         """Key to the dots under which it is said, and how many different puts of each dot do."""
 
-    def put(self, dot: NoteDot, key: str, value: bytes, stamp: int) -> None:
-        """A batch says this put."""
+    def put(self, dot: NoteDot, key: str, value: bytes, stamp: int, removes: tuple[NoteDot, ...] = ()) -> None:
+        """A batch says this put, which removes others; `remove` is called for each of them."""
+        if removes:
+            self._names[dot] = removes
         said = self._said.setdefault(dot, {})
         put = _Put(stamp, key, value)
         said[put] = said.get(put, 0) + 1
@@ -59,6 +73,7 @@ class NoteMap:
             self._take_from_key(key, dot)
         if not said:
             self._said.pop(dot, None)
+            self._names.pop(dot, None)
 
     def _take_from_key(self, key: str, dot: NoteDot) -> None:
         under = self._under.get(key, {})
@@ -68,25 +83,77 @@ class NoteMap:
         if not under:
             self._under.pop(key, None)
 
-    def remove(self, dot: NoteDot, stamp: int) -> None:
-        """A batch of this stamp says that this put is removed."""
-        stamps = self._removed.setdefault(dot, {})
-        stamps[stamp] = stamps.get(stamp, 0) + 1
+    def remove(self, dot: NoteDot, stamp: int, by: NoteDot | None = None) -> None:
+        """A batch of this stamp says that this put is removed, by another put or (None) by a removal."""
+        saying = self._removed.setdefault(dot, {})
+        saying[stamp, by] = saying.get((stamp, by), 0) + 1
 
-    def unremove(self, dot: NoteDot, stamp: int) -> None:
+    def unremove(self, dot: NoteDot, stamp: int, by: NoteDot | None = None) -> None:
         """A batch that said so no longer matters."""
-        stamps = self._removed.get(dot, {})
-        left = stamps.pop(stamp, 0) - 1
+        saying = self._removed.get(dot, {})
+        left = saying.pop((stamp, by), 0) - 1
         if left > 0:
-            stamps[stamp] = left
-        if not stamps:
+            saying[stamp, by] = left
+        if not saying:
             self._removed.pop(dot, None)
 
     def _is_removed(self, dot: NoteDot, put: _Put) -> bool:
-        return max(self._removed.get(dot, ()), default=-1) > put.stamp
+        return any(stamp > put.stamp for stamp, _ in self._removed.get(dot, ()))
+
+    def _order(self, dot: NoteDot) -> tuple[int, NoteDot] | None:
+        """Which of two puts is later; None: it is gone."""
+        said = self._said.get(dot)
+        return None if said is None else (max(said).stamp, dot)
+
+    def _is_outdone(self, dot: NoteDot) -> bool:
+        """Whether its origin has put something later under its key."""
+        said = self._said.get(dot)
+        under = self._under.get(max(said).key, ()) if said else ()
+        return any(other[0] == dot[0] and other > dot for other in under)
+
+    def _stays_hidden(self, dot: NoteDot, without: tuple[int, NoteDot] | None) -> bool:
+        """Whether a put is gone, or will not show when something that names it goes: a put, or (None) a removal."""
+        order = self._order(dot)
+        if order is None or self._is_outdone(dot):
+            return True
+        return without is not None and any(
+            stamp > order[0] and (by is None or (self._order(by) or (-1, by)) > without)
+            for stamp, by in self._removed.get(dot, ())
+        )
+
+    def is_spent_put(self, dot: NoteDot) -> bool:
+        """Whether nothing changes for anybody when this put is let go of and no earlier one of its origin stays."""
+        order = self._order(dot)
+        if order is None:
+            return True
+        if not self._is_outdone(dot) and not self._is_removed(dot, max(self._said[dot])):
+            return False
+        return all(named[0] == dot[0] or self._stays_hidden(named, order) for named in self._names.get(dot, ()))
+
+    def is_spent_removal(self, removes: Iterable[NoteDot]) -> bool:
+        """Whether nothing changes for anybody when a removal of these is let go of."""
+        return all(self._stays_hidden(named, None) for named in removes)
+
+    def key_of(self, dot: NoteDot) -> str:
+        """Under which key a put is said; "" where it is gone."""
+        said = self._said.get(dot)
+        return max(said).key if said else ""
+
+    def replaced_by(self, key: str) -> tuple[NoteDot, ...]:
+        """What a new put or removal of a key names: the visible puts, then the latest of each other origin that these
+        name and that is still there; at most `NOTE_DOTS_MAX`."""
+        visible = self.dots_of(key)
+        named: dict[bytes, NoteDot] = {}
+        for dot in visible:
+            for one in self._names.get(dot, ()):
+                if one in self._said:
+                    named[one[0]] = max(one, named.get(one[0], one))
+        for dot in visible:
+            named.pop(dot[0], None)
+        return (*visible, *sorted(named.values()))[:NOTE_DOTS_MAX]
 
     def dots_of(self, key: str) -> tuple[NoteDot, ...]:
-        """The visible puts of a key: what a new put or removal replaces."""
+        """The visible puts of a key."""
         return tuple(sorted(dot for dot, _ in self._visible_under(key)))
 
     def newest(self, key: str) -> tuple[bytes, NodeId] | None:
@@ -104,9 +171,12 @@ class NoteMap:
         return {key: best[key][2] for key in sorted(best) if best[key][2]}
 
     def _visible(self) -> Iterator[tuple[NoteDot, _Put]]:
-        shown = ((dot, max(said)) for dot, said in self._said.items())
-        return ((dot, put) for dot, put in shown if not self._is_removed(dot, put))
+        for key in self._under:
+            yield from self._visible_under(key)
 
     def _visible_under(self, key: str) -> Iterator[tuple[NoteDot, _Put]]:
-        shown = ((dot, max(self._said.get(dot, ()), default=None)) for dot in self._under.get(key, ()))
+        latest: dict[bytes, NoteDot] = {}
+        for dot in self._under.get(key, ()):
+            latest[dot[0]] = max(dot, latest.get(dot[0], dot))
+        shown = ((dot, max(self._said.get(dot, ()), default=None)) for dot in latest.values())
         return ((dot, put) for dot, put in shown if put and put.key == key and not self._is_removed(dot, put))

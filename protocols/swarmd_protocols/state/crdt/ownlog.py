@@ -8,7 +8,7 @@ Rules this file keeps:
   said again when the clock is set forward: a clock that was wrong for a moment makes nothing old.
 - The log stays within about twice the facts that still matter: when more than half of its rows have been said again or
   have died, the oldest batch's living facts are said again and `base` moves past it. So neither updates nor
-  reboots grow the state.
+  reboots grow the state. Everybody holds what each of a swarm leaves, so the more there are, the less each may leave.
 """
 
 from collections.abc import Callable, Collection
@@ -48,6 +48,9 @@ _ROWS_A_BATCH = 40
 """Rows tried in one batch when the log is written anew: some 20 bytes each fill it."""
 _INCARNATIONS_KEPT = 4
 """Lives whose logs stay apart; with more the log is written anew."""
+_SLACK_OF_ALL_ROWS, _SLACK_MIN_ROWS = 512, 2
+"""Dead rows beside as many as live that all members of a swarm together may leave with each, and that one may in any
+case: 128 each, which small ones may, were 25,600 rows at 200 members, a day's sightings and more."""
 
 
 def fact_id(fact: Fact) -> FactId:
@@ -107,7 +110,7 @@ class OwnLog:
         """Begin a life; `adopt` brings in the batches of earlier ones."""
         self._node = node
         self._signer = signer
-        self._slack_rows = slack_rows
+        self._most_slack_rows = self._slack_rows = slack_rows
         self.incarnation = incarnation
         self._n = 0
         self._previous = bytes(HASH_BYTES)
@@ -139,6 +142,14 @@ class OwnLog:
         self._base = max(self._base, batch.base)
         for dot in [dot for dot in self._raws if dot < self._base]:
             self._forget(dot)
+
+    def know_swarm(self, members: int) -> None:
+        """So many members each hold what all leave."""
+        self._slack_rows = min(self._most_slack_rows, max(_SLACK_MIN_ROWS, _SLACK_OF_ALL_ROWS // members))
+
+    def notes(self) -> list[FactId]:
+        """The living puts and removals of operator notes."""
+        return [name for name in self._live if name[0] in (3, 4)]
 
     @property
     def written(self) -> int:

@@ -75,6 +75,10 @@ class OwnSightings:
         """Others' rows to the registers that lean on them."""
         self._unsettled: dict[SightingKey, None] = {}
         """Registers that leaned on a row that has gone or changed."""
+        self._over: dict[SightingKey, None] = {}
+        """Those of them whose thing nobody has seen for so long that nothing is said of it any more."""
+        self.parted: dict[tuple[NodeId, SightingKey], bool] = {}
+        """Others' rows that this node has joined and that are gone; True: of which it says no more that it has."""
         self.left_out = LeftOut(config)
         self.fed: list[tuple[Register, LocalDetection]] = []
         """Which detection fed which register since somebody took the list; a detection of each event at most."""
@@ -207,8 +211,12 @@ class OwnSightings:
         if leaning:
             self._unsettled.update(leaning)
 
-    def take_orphans(self) -> list[SightingKey]:
-        """Registers that can no longer lean on the row they joined; they have to be said in another way."""
+    def take_orphans(self, is_over: Callable[[Sighting], bool]) -> list[SightingKey]:
+        """Registers that can no longer lean on the row they joined; they have to be said in another way.
+
+        Args:
+            is_over: Whether a row was seen so long ago that it is shown no more: it is not said then, but let go of.
+        """
         orphans: list[SightingKey] = []
         for key in self._unsettled:
             register = self.registers[key]
@@ -221,14 +229,44 @@ class OwnSightings:
                 or entry.is_unsure
                 or (register.row.kind != ASSET and self._distance(register.row, entry.row) < 0)
             ):
+                if is_over(register.row):
+                    self._over[key] = None
+                    continue
                 self._lean(register, None)
                 orphans.append(key)
         self._unsettled.clear()
         return orphans
 
+    def forget_over(self, is_over: Callable[[Sighting], bool]) -> None:
+        """Let go of what nothing is said of any more; what has its time again after all is looked at again."""
+        for key in self._over:
+            register = self.registers.get(key)
+            if register is None or register.joined is None or register.said is not None:
+                continue
+            if is_over(register.row):
+                self.forget(key)
+            else:
+                self._unsettled[key] = None
+        self._over.clear()
+
+    def part(self, origin: NodeId, key: SightingKey) -> None:
+        """A thing that this node has joined is no longer shown: stop carrying it."""
+        for leaning in list(self._leaning.get((origin, key), ())):
+            self.forget(leaning)
+        self.parted[origin, key] = True
+
+    def take_parted(self) -> list[tuple[NodeId, SightingKey]]:
+        """Others' rows of which an own join means nothing any more, since the last call."""
+        parted, self.parted = self.parted, {}
+        return [
+            at for at, is_let_go in parted.items() if at not in self._leaning and (is_let_go or not self._view.get(*at))
+        ]
+
     def _lean(self, register: Register, join: Join | None) -> None:
         old, key = register.joined, register.row.key
         if old is not None:
+            if join is None or (old.origin, old.key) != (join.origin, join.key):
+                self.parted[old.origin, old.key] = True
             leaning = self._leaning.get((old.origin, old.key), {})
             leaning.pop(key, None)
             if not leaning:
