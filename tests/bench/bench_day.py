@@ -134,7 +134,10 @@ def bars(rows: list[dict[str, Any]], violations: int) -> dict[str, bool | None]:
     Returns:
         By name.
     """
-    found: dict[str, bool | None] = {"no rule broken": not violations, "nothing lost": not any(row["lost"] for row in rows)}
+    found: dict[str, bool | None] = {
+        "no rule broken": not violations,
+        "nothing lost": not any(row["lost"] for row in rows),
+    }
     for what in ("bytes", "batches", "disk_bytes"):
         by_hour = [{name: one[what] for name, one in row["witnesses"].items()} for row in rows]
         full, later = by_hour[WARM_HOURS : WARM_HOURS + 2], by_hour[WARM_HOURS + 2 :]

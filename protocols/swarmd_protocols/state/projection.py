@@ -175,6 +175,8 @@ class Projection:
                 self.own.row_changed(origin, entry.key)
         for join in facts.joins:
             self.shown.take_join(origin, dot, join)
+            if origin == self._node and view.get(join.origin, join.key) is None:  # It went while this node was away.
+                self.own.parted.setdefault((join.origin, join.key), False)
         for done in facts.dones:
             self.survey.take_done(origin, dot, done.cell, done.quality_milli)
 
