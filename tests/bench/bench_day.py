@@ -31,7 +31,7 @@ from swarmd_sim.run.simulation import Options, Simulation
 from tests.support.held import held
 
 WARM_HOURS = 6
-"""What was seen is shown for an hour, and an author that sees 0.9 things an hour writes its log anew with every fifth."""
+"""What was seen is shown for an hour, and who sees 0.9 things an hour writes its log anew with every fifth."""
 SPREAD = 1.10
 """What a witness may hold in any later hour, of what it held in the fullest of the two after the warm-up."""
 WITNESSES = 4

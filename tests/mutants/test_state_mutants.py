@@ -165,24 +165,24 @@ def refuse_when_full(self, cost_max):
     return []
 
 
-def removal_needs_its_put(self, dot, stamp):
+def removal_needs_its_put(self, dot, stamp, by=None):
     if dot in self._said:
-        self._removed.setdefault(dot, {})[stamp] = 1
+        self._removed.setdefault(dot, {})[stamp, by] = 1
 
 
-def remove_wins(self, dot, key, value, stamp):
+def remove_wins(self, dot, key, value, stamp, removes=()):
     if any(put.key == key for held in self._removed for put in self._said.get(held, ())):
         return
-    NOTE_PUT(self, dot, key, value, stamp)
+    NOTE_PUT(self, dot, key, value, stamp, removes)
 
 
-def latest_of_all(self, dot, key, value, stamp):
-    NOTE_PUT(self, dot, key, value, 1 << 60 if value.startswith(b"open") else stamp)
+def latest_of_all(self, dot, key, value, stamp, removes=()):
+    NOTE_PUT(self, dot, key, value, 1 << 60 if value.startswith(b"open") else stamp, removes)
 
 
-def last_note_counts(self, dot, key, value, stamp):
+def last_note_counts(self, dot, key, value, stamp, removes=()):
     self._said.pop(dot, None)
-    NOTE_PUT(self, dot, key, value, stamp)
+    NOTE_PUT(self, dot, key, value, stamp, removes)
 
 
 def last_report_counts(self, signed, known):
@@ -581,7 +581,7 @@ MUTANTS = [
      hostile.test_news_of_an_author_never_met_is_read_before_any_comparison),
     ("the revoked stay on disk", Holdings, "expel", lambda self, origin: None,
      trusts.test_revoking_a_node_takes_its_facts_out_of_every_view_and_keeps_them_out),
-    ("who leaned on the revoked says nothing", OwnSightings, "take_orphans", lambda self: [],
+    ("who leaned on the revoked says nothing", OwnSightings, "take_orphans", lambda self, _: [],
      trusts.test_what_others_saw_too_stays_when_the_first_to_say_it_is_revoked),
     ("events of the revoked stay", Vitals, "forget", lambda self, origin: None,
      events_tests.test_who_is_revoked_has_said_nothing),

@@ -125,3 +125,15 @@ def test_a_liars_failure_halts_what_it_is_told_of(kind: str, mutant: str, is_see
     said = [one for one in simulation.releases.verdicts if one.release == bad.digest]
     assert [one.host for one in said if one.hostile] == [2]
     assert ("releases.halt_ignored" in rules) == is_seen
+
+
+def test_what_a_full_disk_refused_comes_within_seconds_once_there_is_room() -> None:
+    """A device that has lost its disk, and whose new one is full for two seconds while it fetches."""
+    second = 1_000_000_000
+    script = [
+        Fault(45_577 * second // 1_000, "lost_disk", (0,), second * 64 // 100, 0),
+        Fault(46_340 * second // 1_000, "disk_full", (0,), 1_916 * second // 1_000, 0),
+    ]
+    simulation = Simulation(load_scenario("fuzz"), 151_000_435, Options(script=script))
+    simulation.run()
+    assert simulation.watch.violations == []

@@ -36,6 +36,7 @@ from swarmd_protocols.releases.policy import PROMOTED, ReleasesConfig, RolloutPo
 from swarmd_protocols.releases.reports import ReportBook, SignedReport, decode_report
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
+from swarmd_protocols.releases.room import Room
 from swarmd_protocols.releases.roster import PLACE, Roster
 from swarmd_protocols.releases.signed_time import TIME, SignedTime
 from swarmd_protocols.releases.statement_book import STATEMENT, StatementBook, heard
@@ -99,6 +100,7 @@ class Releases:
         self._lookout = Lookout(self._time, self.policy.alarmed)
         self._exchange = Exchange(rng)
         self._limits = StatementLimits()
+        self._room = Room()
         self._peers: list[NodeId] = []
         self._summary: bytes | None = None
         self._known: tuple[bytes, Catalogue] | None = None
@@ -278,12 +280,14 @@ class Releases:
                 self._inventory.learn((blob.sha256,), is_whole)
                 effects = self.fetcher.on_opened(answer, now_ns)
                 return [*effects, *(self._after(now_ns) if is_whole else self._after_fetch(now_ns))]
-            case requests.ChunkStored():
-                return [*self.fetcher.on_stored(answer, now_ns), *self._after_fetch(now_ns)]
+            case requests.ChunkStored(ok=ok):
+                effects = [] if ok else self._timers.arm((NAME, "turn"), self._room.due_ns(now_ns))
+                return [*effects, *self.fetcher.on_stored(answer, now_ns), *self._after_fetch(now_ns)]
             case requests.ChunkRead():
                 return [*self.fetcher.on_read(answer, now_ns), *self._after_fetch(now_ns)]
             case requests.BlobFinished(blob, ok):
                 self._inventory.learn((blob.sha256,), ok)
+                self._room.found()
                 if not ok:
                     self.fetcher.drop(blob.sha256)  # The disk gave other bytes back: start over.
                 return self._after(now_ns)

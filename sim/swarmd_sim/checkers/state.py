@@ -39,7 +39,7 @@ PART_BYTES = 1_024
 ASKED_NS = 5 * 1_000_000_000
 """Who lacks something compares each second; at 30 % loss one question in five seconds arrives, and more."""
 FADING_MS = 30_000
-"""What is about to be shown no more, or has just ceased to be, by one clock or another: each looks every five seconds."""
+"""What is about to be shown no more, or has just ceased to be, by one clock or another: each looks every 5 s."""
 VITALS_PEERS = 8
 """Records are told and compared this many times less often in a swarm of this many times eight peers."""
 
