@@ -50,7 +50,7 @@ from swarmd.worker.lent import (
     pack_request,
     token_of,
 )
-from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, read_answer, write_answer
+from swarmd.worker.oip import JSON_LENGTH, MAX_JSON_BYTES, OipError, Question, peek, read_answer, write_answer
 from swarmd.worker.outbox import KEEP_MAX_NS
 from swarmd.worker.pictures import RAW
 from swarmd.worker.residency import Residency, Resident
@@ -473,6 +473,9 @@ class Elsewhere:
             if (complaint := complaint_of(found.body, found.json_bytes)) is not None:
                 size_bytes = sum(map(len, write_answer({}, outputs, own.question.wanted)[0]))
                 return complaint.status == 413 and size_bytes > PAYLOAD_MAX_BYTES - _HEAD_BYTES
+            if (len(found.body) if found.json_bytes is None else found.json_bytes) > MAX_JSON_BYTES:
+                # Nobody reads so much; it is wrong where the own answer has no half as many numbers to write.
+                return len(write_answer({}, outputs, own.question.wanted)[0][0]) > MAX_JSON_BYTES // 2
             try:
                 theirs = read_answer(found.body, found.json_bytes)
             except OipError:

@@ -17,11 +17,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
-from swarmd.worker.oip import OipError
+from swarmd.worker.oip import OUTPUTS_MAX, OipError, few, some
 from swarmd_models.service import DETECT, GRAPH, SERIES, TEXT
 
 METADATA, INFER, FETCH, HANDED = 0, 1, 2, 3
@@ -285,13 +285,22 @@ def is_worthless(data: bytes) -> bool:
     return complaint is not None and complaint.status != _AFTERWARDS
 
 
-class _Output(msgspec.Struct):
-    parameters: dict[str, Any] = {}
+class _Said(msgspec.Struct, frozen=True):
+    binary_data_size: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class _Output(msgspec.Struct, frozen=True):
+    parameters: _Said = _Said()
+
+
+_Outputs = few(_Output, OUTPUTS_MAX)
 
 
 class _Head(msgspec.Struct):
+    """Of an answer what is judged; all else is skipped, and nothing is made of it."""
+
     model_version: str
-    outputs: list[_Output] = []
+    outputs: _Outputs = _Outputs()  # type: ignore[valid-type]
 
 
 _HEADS = msgspec.json.Decoder(_Head)
@@ -316,7 +325,5 @@ def is_body(digest: bytes, body: bytes, json_bytes: int | None) -> bool:
         head = _HEADS.decode(body[:json_bytes])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return False
-    sizes: list[Any] = [output.parameters.get("binary_data_size", 0) for output in head.outputs]
-    if head.model_version != digest.hex() or not all(type(size) is int and size >= 0 for size in sizes):
-        return False
-    return int(sum(sizes)) == (0 if json_bytes is None else len(body) - json_bytes)
+    size_bytes: int = sum(output.parameters.binary_data_size for output in some(head.outputs))
+    return head.model_version == digest.hex() and size_bytes == (0 if json_bytes is None else len(body) - json_bytes)

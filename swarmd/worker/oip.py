@@ -17,7 +17,7 @@ import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -31,6 +31,8 @@ MAX_JSON_BYTES = 4 << 20
 """Of the JSON part: lists of numbers take ten times their size once read; larger tensors go as raw bytes."""
 MAX_TENSORS = 32
 """Inputs, or outputs, that a request may name."""
+OUTPUTS_MAX = 256
+"""Of an answer: a request that names none gets all that a model has."""
 MAX_AXES = 8
 MAX_SIDE_ITEMS = 1 << 31
 """Along an axis of any size: no body holds as many."""
@@ -382,6 +384,8 @@ def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tup
     for row in rows:
         try:
             size, shape = row["parameters"]["binary_data_size"], row["shape"]
+            if len(shape) > MAX_AXES:
+                raise ValueError(f"{len(shape)} sides")
             dtype, piece, tail = DATATYPES[row["datatype"]], tail[:size], tail[size:]
             array: Array
             if dtype.hasobject:
@@ -395,8 +399,43 @@ def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tup
         yield str(row["name"]), array
 
 
+def few(kind: Any, most: int) -> Any:
+    """The type of a JSON array of so many of a kind at most; one that is longer is refused before it is made.
+
+    An answer is its lender's word: a list of millions of small things takes the worker a hundred times its bytes, and
+    its loop for as long.
+    """
+    fields = [(f"at{index}", kind | None, None) for index in range(most)]
+    return msgspec.defstruct("Few", fields, array_like=True, forbid_unknown_fields=True, frozen=True)
+
+
+def some(array: Any) -> list[Any]:
+    """What is in such an array."""
+    return [one for one in msgspec.structs.astuple(array) if one is not None]
+
+
+class _Said(msgspec.Struct, frozen=True):
+    binary_data_size: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    coding: str = ""
+
+
+_Sides = few(Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE_ITEMS)], MAX_AXES)
+
+
+class _Row(msgspec.Struct, frozen=True):
+    name: str
+    shape: _Sides  # type: ignore[valid-type]
+    datatype: str
+    parameters: _Said = _Said()
+    data: list[int | float | str | None] | None = None
+    """Flat: lists in it would be as many as bytes."""
+
+
+_Rows = few(_Row, OUTPUTS_MAX)
+
+
 class _Given(msgspec.Struct, frozen=True):
-    outputs: list[_Tensor]
+    outputs: _Rows  # type: ignore[valid-type]
 
 
 _ANSWERS = msgspec.json.Decoder(_Given)
@@ -405,20 +444,23 @@ _ANSWERS = msgspec.json.Decoder(_Given)
 def read_answer(body: bytes, json_bytes: int | None) -> dict[str, Array]:
     """The outputs of an answer that came from anywhere; raises `OipError` (502) for one that does not hold."""
     length = len(body) if json_bytes is None else json_bytes
+    if length > MAX_JSON_BYTES:
+        raise OipError(502, f"the answer's JSON part has {length} bytes; at most {MAX_JSON_BYTES} are read")
     outputs: dict[str, Array] = {}
     try:
-        rows, tail = _ANSWERS.decode(body[:length]).outputs, body[length:]
-        for row in rows[:MAX_TENSORS]:
-            size = row.parameters.get("binary_data_size")
+        rows, tail = some(_ANSWERS.decode(body[:length]).outputs), body[length:]
+        for row in rows:
+            size, shape = row.parameters.binary_data_size, some(row.shape)
             if size is not None:
-                binary = {"name": row.name, "shape": row.shape, "datatype": row.datatype, "parameters": row.parameters}
+                said = {"binary_data_size": size, "coding": row.parameters.coding}
+                binary = {"name": row.name, "shape": shape, "datatype": row.datatype, "parameters": said}
                 outputs.update(read_outputs([binary], tail))
                 tail = tail[size:]
                 continue
             dtype = DATATYPES[row.datatype]
             data = [math.nan if one is None else one for one in row.data] if dtype.kind == "f" else row.data
             with np.errstate(over="ignore"):
-                outputs[row.name] = np.array(data, dtype).reshape(row.shape)
+                outputs[row.name] = np.array(data, dtype).reshape(shape)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise OipError(502, f"the answer does not hold: {str(error)[:120]}") from error
     return outputs

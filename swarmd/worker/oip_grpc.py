@@ -21,6 +21,8 @@ from swarmd.worker.residency import TEXT_SUFFIX
 
 _NAME_BYTES = 1_024
 """Of a request, within which its model's name stands: clients write it first."""
+_ANSWER_HEAD_MAX_BYTES = 128 << 10
+"""Before the raw bytes of an answer, which is its lender's word: 256 outputs, a name and a shape each."""
 _PARAMETER: Schema = {
     1: Field("bool_param", "bool"), 2: Field("int64_param", "int64"), 3: Field("string_param", "string"),
     4: Field("double_param", "double"), 5: Field("uint64_param", "uint64"),
@@ -167,6 +169,8 @@ def write_text(row: Mapping[str, Any]) -> dict[str, Any]:
 def write_infer(pieces: Sequence[bytes], json_bytes: int, lender: str, form: str = "") -> dict[str, Any]:
     """A ModelInferResponse of what would go over HTTP; raises `OipError` (502) for a lender's that does not hold."""
     whole = b"".join(pieces)
+    if json_bytes > _ANSWER_HEAD_MAX_BYTES:
+        raise OipError(502, f"the answer does not hold: {json_bytes} bytes stand before its tensors")
     try:
         head, tail = msgspec.json.decode(whole[:json_bytes]), memoryview(whole)[json_bytes:]
         outputs, raws = [], []

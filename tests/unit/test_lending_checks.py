@@ -1,7 +1,9 @@
 """A lender that lies in proper form is found out by the own model, and the own model answers where nobody else does."""
 
 import asyncio
+import contextlib
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +16,8 @@ from swarmd.worker import checks, elsewhere
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.checks import OPEN_MAX, SpotChecks, agrees
 from swarmd.worker.http_server import Call
-from swarmd.worker.lent import complaint_of, is_answer, open_answer, pack_answer, pack_complaint
-from swarmd.worker.oip import OipError, Wanted, read_answer, write_answer
+from swarmd.worker.lent import complaint_of, is_answer, is_body, open_answer, pack_answer, pack_complaint
+from swarmd.worker.oip import MAX_JSON_BYTES, OUTPUTS_MAX, OipError, Wanted, read_answer, write_answer
 from swarmd_models.service import DETECT, GRAPH
 from swarmd_protocols.offload.dispatcher import Dispatcher
 from tests.support.lending_pair import Free, Pair
@@ -122,6 +124,51 @@ def test_no_answer_raises_anything_else(at: int, value: int, is_binary: bool) ->
     except OipError:
         return
     agrees(DETECT, FOUND, theirs, half)
+
+
+MIB = 1 << 20
+BOMBS = {
+    "outputs": b'{"model_version":"%b","outputs":[%b{}]}' % (DIGEST.hex().encode(), b"{}," * (MIB // 3)),
+    "parameters": b'{"model_version":"%b","outputs":[{"name":"x","shape":[1],"datatype":"FP32","parameters":{"a":[%b[]]}}]}'
+    % (DIGEST.hex().encode(), b"[]," * (MIB // 3)),
+    "data": b'{"model_version":"%b","outputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[%b[]]}]}'
+    % (DIGEST.hex().encode(), b"[]," * (MIB // 3)),
+    "shape": b'{"model_version":"%b","outputs":[{"name":"x","shape":[%b1],"datatype":"FP32","parameters":{"coding":"br",'
+    b'"binary_data_size":0}}]}' % (DIGEST.hex().encode(), b"2147483647," * (MIB // 11)),
+}
+"""Answers of a lender that make much of little, where all of it is read."""
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_no_answer_makes_more_than_a_few_times_its_bytes(bomb: bytes) -> None:
+    """Lists in lists take a hundred times what they are, and sides by the thousand minutes to be multiplied."""
+    tracemalloc.start()
+    try:
+        for json_bytes in (None, len(bomb)):
+            is_body(DIGEST, bomb, json_bytes)
+            with contextlib.suppress(OipError):
+                read_answer(bomb, json_bytes)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_answer_of_more_json_than_is_read_is_refused_unread() -> None:
+    text = b'{"outputs":[]}'
+    assert read_answer(text.ljust(MAX_JSON_BYTES), None) == {}
+    with pytest.raises(OipError, match="are read"):
+        read_answer(text.ljust(MAX_JSON_BYTES + 1), None)
+
+
+def test_an_answer_has_as_many_outputs_as_a_model_may() -> None:
+    array = np.arange(2, dtype=np.float32)
+    outputs = {f"x{number}": array for number in range(OUTPUTS_MAX + 1)}
+    for count, holds in ((OUTPUTS_MAX, True), (OUTPUTS_MAX + 1, False)):
+        wanted = [Wanted(name, True) for name in list(outputs)[:count]]
+        pieces, json_bytes = write_answer({"model_version": DIGEST.hex()}, outputs, wanted)
+        assert is_body(DIGEST, b"".join(pieces), json_bytes) is holds
+        if holds:
+            assert len(read_answer(b"".join(pieces), json_bytes)) == count
 
 
 def test_a_complaint_travels_as_an_answer_of_its_bundle() -> None:
