@@ -187,6 +187,26 @@ def segments_cost_their_target_a_bound() -> None:
     assert 0 < answers <= 8 * 10 + 16, f"{answers} answers in 10 s"
 
 
+def who_sends_more_than_is_answered_keeps_nobody_waiting() -> None:
+    """A hundred segments of a byte a second, one way or the other, beside a member whose window is one unit."""
+    for is_direct in (False, True):
+        net = formed(4)
+        target = net.hosts[3].node
+        one, known = FarIntake(target._core, lambda *_: None, lambda *_: None), target._core.table.by_node
+        liar, honest = (known[net.hosts[index].node.node] for index in (0, 1))
+        unit = answered = 0
+        for step in range(2_000):
+            target._core.now_ns = now = net.now + step * S // 100
+            one.on_segment(liar, Segment(1 + step // 10, 1, 0, b"!"), now, is_direct=is_direct)
+            if step % 50 == 0 and unit == answered:
+                word = Segment(1, far_words.SIZE_MAX_BYTES, unit, bytes(far_words.UNIT_BYTES))
+                one.on_segment(honest, word, now, is_direct=False)
+                unit += 1
+            said = [effect for effect in one.answer(now) if isinstance(effect, Send)]
+            answered += sum(effect.to == honest.node for effect in said)
+        assert answered >= 15, f"{answered} answers of 20 s (direct: {is_direct})"
+
+
 class _Named:
     """A member by another name."""
 
@@ -278,6 +298,15 @@ def _every_segment_is_answered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(far_intake.TokenBucket, "take", lambda *_: True)
 
 
+def _who_came_first_is_answered_first(patch: pytest.MonkeyPatch) -> None:
+    due = FarIntake._due
+    patch.setattr(FarIntake, "_due", lambda self, now_ns: sorted(due(self, now_ns), key=lambda one: -one[1].turn))
+
+
+def _who_is_heard_directly_is_answered_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FarIntake, "_is_first", lambda *_: True)
+
+
 def _all_origins_have_room(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FarIntake, "_has_room", lambda *_: True)
 
@@ -304,6 +333,8 @@ LAWS: list[tuple[Law, Mutant]] = [
     (segments_cost_their_target_a_bound, _every_segment_is_answered),
     (segments_cost_their_target_a_bound, _all_origins_have_room),
     (segments_cost_their_target_a_bound, _all_units_are_kept),
+    (who_sends_more_than_is_answered_keeps_nobody_waiting, _who_came_first_is_answered_first),
+    (who_sends_more_than_is_answered_keeps_nobody_waiting, _who_is_heard_directly_is_answered_first),
     (who_is_no_member_is_sent_nothing_more, _who_was_a_member_stays_one),
 ]
 

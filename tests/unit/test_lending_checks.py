@@ -127,14 +127,16 @@ def test_no_answer_raises_anything_else(at: int, value: int, is_binary: bool) ->
 
 
 MIB = 1 << 20
+HEAD = b'{"model_version":"%b","outputs":[' % DIGEST.hex().encode()
+ROW = b'{"name":"x","shape":[1],"datatype":"FP32",'
 BOMBS = {
-    "outputs": b'{"model_version":"%b","outputs":[%b{}]}' % (DIGEST.hex().encode(), b"{}," * (MIB // 3)),
-    "parameters": b'{"model_version":"%b","outputs":[{"name":"x","shape":[1],"datatype":"FP32","parameters":{"a":[%b[]]}}]}'
-    % (DIGEST.hex().encode(), b"[]," * (MIB // 3)),
-    "data": b'{"model_version":"%b","outputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[%b[]]}]}'
-    % (DIGEST.hex().encode(), b"[]," * (MIB // 3)),
-    "shape": b'{"model_version":"%b","outputs":[{"name":"x","shape":[%b1],"datatype":"FP32","parameters":{"coding":"br",'
-    b'"binary_data_size":0}}]}' % (DIGEST.hex().encode(), b"2147483647," * (MIB // 11)),
+    "outputs": HEAD + b"{}," * (MIB // 3) + b"{}]}",
+    "parameters": HEAD + ROW + b'"parameters":{"a":[' + b"[]," * (MIB // 3) + b"[]]}}]}",
+    "data": HEAD + ROW + b'"data":[' + b"[]," * (MIB // 3) + b"[]]}]}",
+    "shape": HEAD
+    + b'{"name":"x","shape":['
+    + b"2147483647," * (MIB // 11)
+    + b'1],"datatype":"FP32","parameters":{"coding":"br","binary_data_size":0}}]}',
 }
 """Answers of a lender that make much of little, where all of it is read."""
 

@@ -3,6 +3,8 @@
 - Of each origin one message is kept at a time, of `ORIGINS_MAX` origins, and of it no more than `AHEAD_MAX` units
   beyond the first that is missing. A newer one takes the older one's place: its sender has given that up.
 - It is delivered once: what comes of it after that is answered, and nothing else.
+- Origins take turns in the answers that there are: whoever had one longest ago is next, so that nobody who sends more
+  segments than are answered keeps others' messages from going on.
 """
 
 from collections.abc import Callable
@@ -42,6 +44,10 @@ class _In(msgspec.Struct):
     owed: int = 0
     """Segments that were not answered."""
     due_ns: int | None = None
+    turn: int = 0
+    """When it had an answer last, or began: answers are numbered."""
+    waits: bool = False
+    """An answer is due, and no more of them were left."""
 
 
 class FarIntake:
@@ -56,6 +62,7 @@ class FarIntake:
         self._direct = direct
         self._in: dict[NodeId, _In] = {}
         self._acks = TokenBucket(_ACKS_PER_S, _ACKS_BURST)
+        self._turns = 0
 
     def __len__(self) -> int:
         """Origins of whom something is kept."""
@@ -80,7 +87,8 @@ class FarIntake:
             if held is None and not self._has_room(now_ns):
                 self._core.counters["far_streams_no_room"] += 1
                 return
-            held = self._in[sender] = _In(word.number, word.size, now_ns)
+            turn = self._turns if held is None else held.turn
+            held = self._in[sender] = _In(word.number, word.size, now_ns, turn=turn)
         if word.number < held.number or word.size != held.size:
             return  # Of a message that its sender has given up.
         held.seen_ns = now_ns
@@ -88,9 +96,9 @@ class FarIntake:
         is_next = word.index == held.upto
         if not held.is_done:
             self._take(held, word)
-        if is_direct and self._acks.take(now_ns):
+        if is_direct and self._is_first(held) and self._acks.take(now_ns):
             # By the same path, and by others only what that one does not bring.
-            held.owed, held.due_ns = 0, None
+            self._answered(held)
             self._direct(member, encode(_got(held)))
         elif not is_next or held.parts.keys() - range(held.upto):
             held.owed += 1  # Something is missing before it, or it came again: its sender wants to know.
@@ -125,19 +133,31 @@ class FarIntake:
         for node in [node for node, held in self._in.items() if now_ns >= held.seen_ns + _KEPT_NS and not held.is_done]:
             del self._in[node]  # Its sender has given it up.
         effects: list[SubEffect] = []
-        for node, held in self._in.items():
-            if not held.owed:
-                continue
-            if held.due_ns is None:
-                held.due_ns = now_ns + _ACK_NS
-            if held.owed < 2 and held.due_ns > now_ns:
-                continue
+        for node, held in self._due(now_ns):
             if not self._acks.take(now_ns):
-                held.due_ns = now_ns + _ACK_NS
+                held.due_ns, held.waits = now_ns + _ACK_NS, True
                 continue
-            held.owed, held.due_ns = 0, None
+            self._answered(held)
             effects.append(Send(node, encode(_got(held)), True, Priority.SYNC))
         return effects
+
+    def _due(self, now_ns: int) -> list[tuple[NodeId, _In]]:
+        """Whom an answer is due to, those who had none for longest first."""
+        due: list[tuple[NodeId, _In]] = []
+        for node, held in self._in.items():
+            if held.owed and held.due_ns is None:
+                held.due_ns = now_ns + _ACK_NS
+            if held.owed and (held.waits or held.owed >= 2 or (held.due_ns or 0) <= now_ns):
+                due.append((node, held))
+        return sorted(due, key=lambda one: one[1].turn)
+
+    def _is_first(self, held: _In) -> bool:
+        """Whether nobody waits for an answer who had none for longer."""
+        return not any(one.waits and one.turn < held.turn for one in self._in.values())
+
+    def _answered(self, held: _In) -> None:
+        self._turns += 1
+        held.owed, held.due_ns, held.turn, held.waits = 0, None, self._turns, False
 
 
 def _got(held: _In) -> Got:
