@@ -207,6 +207,23 @@ def who_sends_more_than_is_answered_keeps_nobody_waiting() -> None:
         assert answered >= 15, f"{answered} answers of 20 s (direct: {is_direct})"
 
 
+def who_has_much_sent_to_itself_keeps_nothing_from_others() -> None:
+    """A borrower of large answers, four at once, beside one of a small one."""
+    net = formed(6)
+    for _ in range(5):
+        say(net, 0, 5, bytes(200_000))
+    say(net, 0, 3, body(3, 30_000))
+    say(net, 0, 4, body(4, 30_000))
+    ends = [one.to for one in unsent(net, 0)]
+    assert ends == [net.hosts[5].node.node], f"{len(ends)} ended"
+    say(net, 0, 5, bytes(200_000))
+    assert len(unsent(net, 0)) == 2, "it took the place of the one that made room"
+    net.run(60)
+    assert came(net, 3) == [body(3, 30_000)]
+    assert came(net, 4) == [body(4, 30_000)]
+    assert len(unsent(net, 0)) == 2
+
+
 class _Named:
     """A member by another name."""
 
@@ -307,6 +324,14 @@ def _who_is_heard_directly_is_answered_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FarIntake, "_is_first", lambda *_: True)
 
 
+def _who_comes_late_has_no_room(patch: pytest.MonkeyPatch) -> None:
+    def room(self: FarStreams, to: NodeId, size_bytes: int) -> list[object] | None:
+        held = sum(len(one.data) for out in self._out.values() for one in out.messages)
+        return None if held + size_bytes > far_streams.QUEUED_MAX_BYTES else []
+
+    patch.setattr(FarStreams, "_make_room", room)
+
+
 def _all_origins_have_room(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FarIntake, "_has_room", lambda *_: True)
 
@@ -335,6 +360,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (segments_cost_their_target_a_bound, _all_units_are_kept),
     (who_sends_more_than_is_answered_keeps_nobody_waiting, _who_came_first_is_answered_first),
     (who_sends_more_than_is_answered_keeps_nobody_waiting, _who_is_heard_directly_is_answered_first),
+    (who_has_much_sent_to_itself_keeps_nothing_from_others, _who_comes_late_has_no_room),
     (who_is_no_member_is_sent_nothing_more, _who_was_a_member_stays_one),
 ]
 
@@ -439,6 +465,15 @@ def test_parts_end_at_once_and_who_brought_them_is_far_by_now() -> None:
     middle._perform(one, one._turn(net.now))
     assert middle._core.counters["relay_given_up"] - ended == 3
     assert all(held.via is None for held in one._held.values())
+
+
+def test_what_would_not_make_room_enough_stays_where_it_was() -> None:
+    far, sizes = far_of(formed(4), 0), ((264_000, 7_000, 3_000), (264_000, 10_000), (264_000,), (230_000,))
+    for index, each in enumerate(sizes):
+        out = far._out[NodeId(bytes([index]) * 16)] = far_streams._Out()
+        out.messages.extend(far_streams._Message("echo", bytes(size)) for size in each)
+    assert far._make_room(NodeId(bytes(16)[:15] + b"!"), 264_000) is None
+    assert [tuple(len(one.data) for one in out.messages) for out in far._out.values()] == list(sizes)
 
 
 def test_what_is_too_large_or_too_much_is_told_at_once() -> None:

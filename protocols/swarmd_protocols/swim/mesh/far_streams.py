@@ -5,6 +5,7 @@ Each part is sealed for the target. Rules that this file keeps:
 
 - To one member one message after the other; it is delivered once, whole, or its sender is told how far it came and
   which hop ended it: by that hop's own signed word, or else behind whom nothing was heard.
+- What waits has a bound; where there is no room, what is for whom most is for gives way to what is for others.
 - What is under way is bounded, by what the target has said that it got (additive increase, multiplicative decrease), so
   no hop's queue holds more than `WINDOW_MAX` parts of a stream. All streams of a node together leave a quarter of what
   it may send to far members to everything else.
@@ -218,16 +219,38 @@ class FarStreams:
         Returns:
             What is to be done.
         """
-        held = sum(len(one.data) for out in self._out.values() for one in out.messages)
         one = _Message(subprotocol, message)
         if len(message) > SIZE_MAX_BYTES:
             return self._ends(to, one, f"a message has {SIZE_MAX_BYTES} bytes at most")
-        if held + len(message) > QUEUED_MAX_BYTES or (to not in self._out and len(self._out) >= TARGETS_MAX):
+        gone = self._make_room(to, len(message))
+        if gone is None or (to not in self._out and len(self._out) >= TARGETS_MAX):
             return self._ends(to, one, "too much waits already")
         out = self._out.setdefault(to, _Out())
         out.messages.append(one)
         self._core.counters["far_streams_sent"] += 1
-        return self._turn(self._core.now_ns)
+        ended = [effect for node, other in gone for effect in self._ends(node, other, "what is for others had no room")]
+        return ended + self._turn(self._core.now_ns)
+
+    def _make_room(self, to: NodeId, size_bytes: int) -> list[tuple[NodeId, _Message]] | None:
+        """What gives way to one more message, taken out, and whom it was for; None: there is no room.
+
+        The newest goes that has not begun, of whom most is for: who has much sent to itself, as a borrower can, keeps
+        nothing from others.
+        """
+        held = {node: sum(len(one.data) for one in out.messages) for node, out in self._out.items()}
+        excess, own = sum(held.values()) + size_bytes - QUEUED_MAX_BYTES, held.get(to, 0) + size_bytes
+        gone: list[tuple[NodeId, _Message]] = []
+        while excess > 0:
+            most = max(sorted(held), key=held.__getitem__)
+            waiting = self._out[most].messages
+            if held[most] <= own or len(waiting) < 2:
+                for node, one in reversed(gone):
+                    self._out[node].messages.append(one)
+                return None
+            gone.append((most, waiting.pop()))
+            held[most] -= len(gone[-1][1].data)
+            excess -= len(gone[-1][1].data)
+        return gone
 
     def on_given_up(self, part: bytes, via: NodeId) -> list[SubEffect]:
         """A part that a near member brought ends here: it is told so, and it tells whoever brought it there."""
