@@ -12,7 +12,7 @@
 - The borrower's worker listens; nobody shakes hands who does not know its key, which only heads tell. The key is new
   with each process, the token with each request and lender: it opens one body and takes this lender's one answer, until
   the request has ended. A lender that knows no living token gets and leaves nothing, and what it leaves with its own
-  takes no other lender's room, by whatever connections it comes.
+  takes no other lender's room, by whatever connections it comes. It may fetch the body a few times (`laid.py`).
 - The lender fetches what it has admitted, so that a request that is refused costs no bytes. It connects once, to the
   host that the borrower's sealed frames come from and its record names; only the port is the borrower's word.
 - What is fetched or left counts only with its size and SHA-256, which the brains carry: the borrower's under its
@@ -38,7 +38,6 @@ import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -48,6 +47,7 @@ from zmq.utils import z85
 
 from swarmd.errors import TransportError
 from swarmd.transports.address import format_address, is_ipv6, parse_address
+from swarmd.worker.laid import Answer, Laid
 from swarmd.worker.lent import WHO_BYTES, Kept, Place, token_of
 from swarmd.worker.oip import OipError
 from swarmd.worker.outbox import Outbox
@@ -90,22 +90,6 @@ class SilentError(OipError):
     """Who laid it out was reached, under the key that it named, and says nothing."""
 
 
-@dataclass(slots=True)
-class _Answer:
-    where: tuple[bytes, bytes]
-    """The connection it comes over, and its SHA-256."""
-    size_bytes: int
-    data: bytearray = field(default_factory=bytearray)
-
-
-@dataclass(slots=True)
-class _Laid:
-    body: memoryview
-    key: bytes
-    answers: dict[bytes, _Answer] = field(default_factory=dict)
-    """One of each lender; `_OWN`: this device's own."""
-
-
 _OWN = b""
 """Stands for this device, which alone knows the token that no lender is told."""
 
@@ -125,8 +109,8 @@ class Shelf:
         self._context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket | None = None
         self._public, self._secret = zmq.curve_keypair()
-        self._laid: dict[bytes, _Laid] = {}
-        self._known: dict[bytes, tuple[_Laid, bytes]] = {}
+        self._laid: dict[bytes, Laid] = {}
+        self._known: dict[bytes, tuple[Laid, bytes]] = {}
         """Lenders' tokens that were used: what each opens, and whose it is."""
         self._tasks: list[asyncio.Task[None]] = []
         self._address = ("", 0)
@@ -134,8 +118,9 @@ class Shelf:
         self.outbox = Outbox(CHUNK_BYTES)
         """What this device computed for others, and their next lenders fetch."""
         self.counters: Counter[str] = Counter()
-        """lane_unknown: words with no living token; lane_refused: answers that are too large or too many; lane_reset:
-        sockets thrown away with what they held; lane_unbound: tries in vain to listen again after that."""
+        """lane_unknown: words with no living token; lane_refused: answers that are too large or too many, and chunks of
+        bodies that were fetched too often; lane_reset: sockets thrown away with what they held; lane_unbound: tries in
+        vain to listen again after that."""
 
     def start(self, listen: str) -> str:
         """Bind to HOST:PORT and serve; the address. Raises `TransportError`."""
@@ -178,7 +163,7 @@ class Shelf:
         token, key = secrets.token_bytes(_TOKEN), secrets.token_bytes(_KEY)
         if not (self._laid or self.outbox.held_bytes):
             self._floor_bytes = _resident_bytes()
-        laid = self._laid[token] = _Laid(memoryview(body), key)
+        laid = self._laid[token] = Laid(memoryview(body), key)
         try:
             yield Place(self._address[1], z85.decode(self._public), token, len(body), digest, key)
         finally:
@@ -197,7 +182,7 @@ class Shelf:
         """Leave an answer of this device's own; its SHA-256."""
         digest = await hashed(answer)
         if (laid := self._laid.get(place.token)) is not None:
-            laid.answers[_OWN] = _Answer((b"", digest), len(answer), bytearray(answer))
+            laid.answers[_OWN] = Answer((b"", digest), len(answer), bytearray(answer))
         return digest
 
     async def keep_for(
@@ -274,7 +259,9 @@ class Shelf:
                 found = self.outbox.read(token, sender, offset, time.monotonic_ns())
                 self.counters["lane_unknown"] += found is None
                 return _HEAD.pack(token, offset) + (found or b"")
-            return _HEAD.pack(token, offset) + known[0].body[offset : offset + CHUNK_BYTES].tobytes()
+            chunk = known[0].read(known[1], offset, CHUNK_BYTES)
+            self.counters["lane_refused"] += chunk is None
+            return _HEAD.pack(token, offset) + (chunk or b"")
         if kind == b"P" and len(word) >= _PUT.size:
             _, token, digest, size_bytes, offset = _PUT.unpack_from(word)
             known = self._find(token)
@@ -285,7 +272,7 @@ class Shelf:
         self.counters["lane_unknown"] += 1
         return None
 
-    def _find(self, token: bytes) -> tuple[_Laid, bytes] | None:
+    def _find(self, token: bytes) -> tuple[Laid, bytes] | None:
         """What a token opens, and whose it is; None: none that lives."""
         if (own := self._laid.get(token)) is not None:
             return own, _OWN
@@ -296,12 +283,12 @@ class Shelf:
         return known
 
     def _put(
-        self, laid: _Laid, who: bytes, where: tuple[bytes, bytes], size_bytes: int, offset: int, chunk: memoryview
+        self, laid: Laid, who: bytes, where: tuple[bytes, bytes], size_bytes: int, offset: int, chunk: memoryview
     ) -> bool:
         answer = laid.answers.get(who)
         if offset == 0 and size_bytes <= self._max_bytes and (answer is None or answer.where != where):
             # Who begins another answer has given up the one before.
-            answer = laid.answers[who] = _Answer(where, size_bytes)
+            answer = laid.answers[who] = Answer(where, size_bytes)
         fits = (
             answer is not None
             and answer.where == where
