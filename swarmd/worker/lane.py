@@ -259,9 +259,9 @@ class Shelf:
                 found = self.outbox.read(token, sender, offset, time.monotonic_ns())
                 self.counters["lane_unknown"] += found is None
                 return _HEAD.pack(token, offset) + (found or b"")
-            chunk = known[0].read(known[1], offset, CHUNK_BYTES)
-            self.counters["lane_refused"] += chunk is None
-            return _HEAD.pack(token, offset) + (chunk or b"")
+            given = known[0].read(known[1], offset, CHUNK_BYTES)
+            self.counters["lane_refused"] += given is None
+            return _HEAD.pack(token, offset) + (given or b"")
         if kind == b"P" and len(word) >= _PUT.size:
             _, token, digest, size_bytes, offset = _PUT.unpack_from(word)
             known = self._find(token)
