@@ -121,6 +121,12 @@ class Holdings:
         if self.deferred.pop(batch.digest, None) is None:
             self.projection.drop(batch)
 
+    def is_whole(self, origin: NodeId) -> bool:
+        """Whether all that is known of an origin is in the views: neither it nor a batch of it is set aside."""
+        if origin in self.store.quarantined:
+            return True
+        return origin in self.store.logs and not any(batch.origin == origin for batch in self.deferred.values())
+
     # --- What lies in the future --------------------------------------------------------------------------------
 
     def take_due(self, now_ns: int) -> None:

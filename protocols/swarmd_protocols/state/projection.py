@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.clock import LOGICAL_BITS, STAMP_MAX
+from swarmd_protocols.state.clock import LOGICAL_BITS, STAMP_MAX, stamp_ms
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Join, Sighting, SightingKey, decode_facts
@@ -393,7 +393,13 @@ class Projection:
                 elif self.shown.join_of(self._node, member.origin, member.key) is not None:
                     self.own.part(member.origin, member.key)
         self.own.forget_over(lambda row: self.shown.is_over(row, physical_ms))
-        return dead + [fact_id(Join(origin, key, 0, 0)) for origin, key in self.own.take_parted()]
+        parted = self.own.take_parted(lambda origin, key: self._is_join_over(origin, key, physical_ms))
+        return dead + [fact_id(Join(origin, key, 0, 0)) for origin, key in parted]
+
+    def _is_join_over(self, origin: NodeId, key: SightingKey, physical_ms: int) -> bool:
+        """Whether the time of an own join of a row that is gone has passed; only what is fixed is joined."""
+        join = self.shown.join_of(self._node, origin, key)
+        return join is None or stamp_ms(join.last) + self._config.dedup.ttl_ms <= physical_ms
 
     # --- Reading ---------------------------------------------------------------------------------------------------
 

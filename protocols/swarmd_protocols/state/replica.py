@@ -137,7 +137,10 @@ class Replica:
             node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author, quotas
         )
         self._heirs = Heirs(node, reviews)
+        self._projection.notes.is_whole = self._is_whole
         self._spent_notes = SpentNotes(node, self._projection.notes)
+        self._has_agreed = False
+        """Whether this life has held the same facts as a peer."""
         self.views = ReplicaViews(node, self._holdings, self._author, self._intake)
         self._timers: dict[TimerKey, int] = {}
         self._problems: list[str] = []
@@ -367,7 +370,7 @@ class Replica:
         own = self.summary()
         if own[:8] == summary[:8]:
             # The records differ by a tick most of the time; what is cleaned are facts.
-            self._author.log.may_clean = True
+            self._author.log.may_clean = self._has_agreed = True
             if own == summary:
                 return []
         if self._intake.is_reading:
@@ -400,6 +403,11 @@ class Replica:
         self._author.kill(self._spent_notes.due(self._author.log.notes(), now_ns))
         if self._node not in self._holdings.store.quarantined:  # Else nobody takes it, and it would be missed for ever.
             self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
+
+    def _is_whole(self, origin: bytes) -> bool:
+        """Whether what is not held of an origin is gone for good."""
+        node = NodeId(origin)
+        return node in self._trust.revoked or (self._has_agreed and self._holdings.is_whole(node))
 
     def _is_settled(self, now_ns: int) -> bool:
         """Whether the clock will not be set by a single peer, or nobody came in the time in which three would have."""

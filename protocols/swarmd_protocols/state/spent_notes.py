@@ -1,13 +1,13 @@
 """Own operator notes that others have replaced: let go of, so that a note that changes once a minute keeps its size.
 
 What may be let go of is said in `crdt/notes.py`. It rests on what this node holds; a peer that lacks some of that for a
-moment would show again what was replaced. So a note goes only once it has been spent for `SPENT_NS`.
+moment would show again what was replaced. So a note goes only once it has been spent for `SPENT_NS`. And what this node
+lacks is taken for gone only once it has held, in this life, what a peer holds: a journal may lack what came last.
 """
 
 from collections.abc import Iterable
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import FactId
 
@@ -31,20 +31,14 @@ class SpentNotes:
             names: As facts are named (`fact_id`).
             now_ns: Own monotonic clock.
         """
-        mine: list[tuple[NoteDot, FactId]] = []
-        spent: list[FactId] = []
-        for name in names:
-            match name:
-                case (3, int(incarnation), int(serial)):
-                    mine.append(((self._node, incarnation, serial), name))
-                case (4, str(), tuple(removes)) if self._notes.is_spent_removal(removes):
-                    spent.append(name)
-        staying: set[str] = set()
-        for dot, name in sorted(mine):
-            key = self._notes.key_of(dot)
-            if key not in staying and self._notes.is_spent_put(dot):
-                spent.append(name)
-            else:
-                staying.add(key)  # A later one hides the earlier: those go first.
-        self._since_ns = {name: self._since_ns.get(name, now_ns) for name in spent}
+        self._since_ns = {name: self._since_ns.get(name, now_ns) for name in names if self._is_spent(name)}
         return [name for name, since_ns in self._since_ns.items() if now_ns - since_ns >= SPENT_NS]
+
+    def _is_spent(self, name: FactId) -> bool:
+        match name:
+            case (3, int(incarnation), int(serial)):
+                return self._notes.is_spent_put((self._node, incarnation, serial))
+            case (4, str(), tuple(removes)):
+                return self._notes.is_spent_removal(removes)
+            case _:
+                return False

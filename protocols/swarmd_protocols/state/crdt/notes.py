@@ -12,16 +12,17 @@ said the greatest (stamp, key, value) counts: a function of the batches held, wh
 What one key costs to look at is what was said under it, however much anybody says under others.
 
 Of one origin's puts under one key the latest dot alone counts, seen by others or not: nobody writes a note beside their
-own. Others drop an origin's batches in order, so an earlier one never outlives it.
+own. An earlier one may lie in a later batch (it was said again), so the latest goes only once no earlier one is held.
 
 What is replaced is let go of by whoever said it, and nothing that was replaced may show again by that. A put that is
 not visible is *spent* once each put of others that it names is gone, has a later one of its origin beside it, or is
 removed by a removal or by a later put (by stamp and dot: the last to name it relies on nobody, and stays). So that it
 is named by later ones, each put and removal names what those name that it replaces, as far as it is still there
-(`replaced_by`). A removal is spent once what it names is gone.
+(`replaced_by`). A removal is spent once what it names is gone. Gone is what is not held though all that its origin says
+is: what is lacking for a while (an origin without a certificate, batches set aside) comes back, and must stay hidden.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from swarmd_protocols.ids import NodeId
@@ -39,8 +40,13 @@ class _Put(NamedTuple):
 class NoteMap:
     """All puts and removals that the held batches speak of, counted, so that dropping a batch undoes it exactly."""
 
-    def __init__(self) -> None:
-        """Empty."""
+    def __init__(self, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
+        """Empty.
+
+        Args:
+            is_whole: Whether all that an origin has said is here, so that what is not is gone for good.
+        """
+        self.is_whole = is_whole
         self._said: dict[NoteDot, dict[_Put, int]] = {}
         """Dot to what is said under it, and by how many batches; one put, but for liars."""
         self._removed: dict[NoteDot, dict[tuple[int, NoteDot | None], int]] = {}
@@ -111,10 +117,16 @@ class NoteMap:
         under = self._under.get(max(said).key, ()) if said else ()
         return any(other[0] == dot[0] and other > dot for other in under)
 
+    def _hides_earlier(self, dot: NoteDot) -> bool:
+        """Whether an earlier put of its origin under its key is held."""
+        return any(other[0] == dot[0] and other < dot for other in self._under[max(self._said[dot]).key])
+
     def _stays_hidden(self, dot: NoteDot, without: tuple[int, NoteDot] | None) -> bool:
         """Whether a put is gone, or will not show when something that names it goes: a put, or (None) a removal."""
         order = self._order(dot)
-        if order is None or self._is_outdone(dot):
+        if order is None:
+            return self.is_whole(dot[0])
+        if self._is_outdone(dot):
             return True
         return without is not None and any(
             stamp > order[0] and (by is None or (self._order(by) or (-1, by)) > without)
@@ -122,22 +134,17 @@ class NoteMap:
         )
 
     def is_spent_put(self, dot: NoteDot) -> bool:
-        """Whether nothing changes for anybody when this put is let go of and no earlier one of its origin stays."""
+        """Whether nothing changes for anybody when this put is let go of."""
         order = self._order(dot)
         if order is None:
-            return True
-        if not self._is_outdone(dot) and not self._is_removed(dot, max(self._said[dot])):
+            return False  # Set aside: it shows when its time has come.
+        if not self._is_outdone(dot) and (self._hides_earlier(dot) or not self._is_removed(dot, max(self._said[dot]))):
             return False
         return all(named[0] == dot[0] or self._stays_hidden(named, order) for named in self._names.get(dot, ()))
 
     def is_spent_removal(self, removes: Iterable[NoteDot]) -> bool:
         """Whether nothing changes for anybody when a removal of these is let go of."""
         return all(self._stays_hidden(named, None) for named in removes)
-
-    def key_of(self, dot: NoteDot) -> str:
-        """Under which key a put is said; "" where it is gone."""
-        said = self._said.get(dot)
-        return max(said).key if said else ""
 
     def replaced_by(self, key: str) -> tuple[NoteDot, ...]:
         """What a new put or removal of a key names: the visible puts, then the latest of each other origin that these

@@ -255,12 +255,23 @@ class OwnSightings:
             self.forget(leaning)
         self.parted[origin, key] = True
 
-    def take_parted(self) -> list[tuple[NodeId, SightingKey]]:
-        """Others' rows of which an own join means nothing any more, since the last call."""
+    def take_parted(self, is_over: Callable[[NodeId, SightingKey], bool]) -> list[tuple[NodeId, SightingKey]]:
+        """Others' rows of which an own join means nothing any more, since the last call.
+
+        Args:
+            is_over: Whether the time of an own join of such a row has passed. A row that is gone may come back (its
+                author is shut out for a while, or what says it again is still on its way): until then the join stays.
+        """
         parted, self.parted = self.parted, {}
-        return [
-            at for at, is_let_go in parted.items() if at not in self._leaning and (is_let_go or not self._view.get(*at))
-        ]
+        found = []
+        for at, is_let_go in parted.items():
+            if at in self._leaning or (not is_let_go and self._view.get(*at) is not None):
+                continue
+            if is_let_go or is_over(*at):
+                found.append(at)
+            else:
+                self.parted[at] = False
+        return found
 
     def _lean(self, register: Register, join: Join | None) -> None:
         old, key = register.joined, register.row.key
