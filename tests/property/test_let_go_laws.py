@@ -1,21 +1,29 @@
 """What an author has let go of takes nothing with it that still counts, and brings nothing back that does not."""
 
-import msgspec
+import random
 
-from swarmd_protocols.state.crdt.facts import Done
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.batch import Batch
+from swarmd_protocols.state.crdt.facts import Done, NotePut, NoteRemoval, decode_facts
 from swarmd_protocols.state.crdt.journal_keys import OTHERS_PREFIX
+from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
-from swarmd_protocols.state.crdt.ownlog import FactId
+from swarmd_protocols.state.crdt.ownlog import Fact, FactId, OwnLog, facts_of
 from swarmd_protocols.state.observations import SetNote
+from swarmd_protocols.state.projection import Projection
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.state.spent_notes import SPENT_NS, SpentNotes
+from tests.support.mutants import assert_found
 from tests.support.state_mesh import Mesh, S, detection
 
 DEFAULT = ReplicaConfig()
-CONFIG = msgspec.structs.replace(
-    DEFAULT, slack_rows=2, dedup=msgspec.structs.replace(DEFAULT.dedup, ttl_ms=60_000)
-)
+CONFIG = msgspec.structs.replace(DEFAULT, slack_rows=2, dedup=msgspec.structs.replace(DEFAULT.dedup, ttl_ms=60_000))
 LONGER_S = 1.2 * SPENT_NS / S
 
 
@@ -186,14 +194,136 @@ def test_who_has_joined_stays_an_observer_of_what_comes_back() -> None:
     assert all(node in replica.views.objects()[0].observers for replica in mesh.replicas)
 
 
-def test_a_join_of_what_is_gone_goes_after_a_restart_too() -> None:
-    mesh = Mesh(5, config=CONFIG)
-    index = _joined(mesh)
-    mesh.run(90)
-    _say(mesh, 0, 3, 20)
-    assert not _replica(mesh, index)._projection.view.count, "their authors have written their logs anew"
-    assert not _joins(mesh, index)
-    _again(mesh, index)
-    assert _joins(mesh, index), "it had not"
-    mesh.run(150)
-    assert not _joins(mesh, index)
+class _Unsigned:
+    """Nobody reads what stands where signatures do."""
+
+    def sign(self, message: bytes) -> bytes:
+        return bytes(64)
+
+    def verify(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
+        return True
+
+
+class _Writer:
+    """A log, what is held of those of others, and the notes that these make."""
+
+    def __init__(self, number: int, slack_rows: int) -> None:
+        self.node, self._slack_rows = NodeId(bytes([number]) * 16), slack_rows
+        self._held: dict[NodeId, OriginLog] = {}
+        self._projection = Projection(NodeId(bytes(16)), CONFIG)
+        self.notes = self._projection.notes
+        self.incarnation = 0
+        self.boot()
+
+    def boot(self) -> None:
+        self.incarnation += 1
+        self.serial = 0
+        self.log = OwnLog(self.node, self.incarnation, _Unsigned(), self._slack_rows)
+        self.log.may_clean = True
+        for batch in self.held().values():
+            if batch.origin == self.node:
+                self.log.adopt(batch, facts_of(decode_facts(batch.body)))
+        self._spent = SpentNotes(self.node, self.notes)
+
+    def held(self) -> dict[bytes, Batch]:
+        return {batch.digest: batch for log in self._held.values() for batch in log.batches()}
+
+    def take(self, batch: Batch) -> None:
+        if batch.digest in self.held():
+            return
+        _, dropped = self._held.setdefault(batch.origin, OriginLog(batch.origin)).add(batch, 1 << 40)
+        for old in dropped:
+            self._projection.drop(old)
+        if batch.digest in self.held():
+            self._projection.take(batch, decode_facts(batch.body), 0)
+        self._projection.work()
+
+    def let_go(self, now_ns: int) -> None:
+        for name in self._spent.due(self.log.notes(), now_ns):
+            self.log.kill(name)
+
+
+class _Told:
+    """What was written, by whom, and what of it each writer saw and replaced: nothing of it is let go of."""
+
+    def __init__(self) -> None:
+        self._latest: dict[bytes, NoteDot] = {}
+        self._removed: dict[NoteDot, None] = {}
+        self.stamp = 0
+
+    def tick(self) -> int:
+        self.stamp += 1
+        return self.stamp << 16
+
+    def write(self, writer: _Writer, is_removal: bool) -> list[Fact]:
+        self._removed.update(dict.fromkeys(writer.notes.dots_of("gate")))
+        removes, stamp = writer.notes.replaced_by("gate"), self.tick()
+        if is_removal:
+            return [NoteRemoval("gate", removes)] if removes else []
+        writer.serial += 1
+        self._latest[writer.node] = writer.node, writer.incarnation, writer.serial
+        return [NotePut(writer.incarnation, writer.serial, stamp, "gate", b"%d" % stamp, removes)]
+
+    @property
+    def visible(self) -> tuple[NoteDot, ...]:
+        return tuple(sorted(dot for dot in self._latest.values() if dot not in self._removed))
+
+
+def only_what_counts_shows(seed: int) -> None:
+    """In any order of writing, hearing, idling, restarts and cleaning, equal batches show what nobody has replaced."""
+    rng = random.Random(seed)
+    slack_rows = rng.randrange(2, 7)
+    writers = [_Writer(number, slack_rows) for number in range(1, rng.randrange(3, 6))]
+    told, awake, now_ns = _Told(), writers, 0
+    for step in range(120):
+        if step % 40 == 0:
+            awake = rng.sample(writers, rng.randrange(1, len(writers) + 1))
+        writer, what = rng.choice(writers if step % 40 < 4 else awake), rng.random()
+        if what < 0.5:
+            facts = told.write(writer, rng.random() < 0.2) if what < 0.3 else []
+            facts += [Done(bytes([rng.randrange(5)] * 6), step) for _ in range(rng.choice((0, 2, 5)))]
+            for batch in writer.log.append(facts, told.tick):
+                writer.take(batch)
+        elif what < 0.8:
+            heard = list(rng.choice(writers).held().values())
+            for batch in rng.sample(heard, rng.randrange(len(heard) + 1)):
+                writer.take(batch)
+        elif what < 0.83:
+            writer.boot()
+        else:
+            everything = list({name: batch for one in writers for name, batch in one.held().items()}.values())
+            for one in writers:
+                for batch in rng.sample(everything, len(everything)):
+                    one.take(batch)
+            for _ in range(2):
+                now_ns += rng.choice((SPENT_NS // 2, SPENT_NS))
+                for one in writers:
+                    one.let_go(now_ns)
+            assert all(one.held().keys() == writers[0].held().keys() for one in writers)
+            assert all(one.notes.dots_of("gate") == told.visible for one in writers), (seed, step)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_law_only_what_counts_shows(seed: int) -> None:
+    only_what_counts_shows(seed)
+
+
+def some_writers() -> None:
+    for seed in range(60):
+        only_what_counts_shows(seed)
+
+
+def test_two_that_rest_on_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stays_hidden(self: NoteMap, dot: NoteDot, without: object) -> bool:
+        return dot not in self._said or self._is_outdone(dot) or len(self._removed.get(dot, ())) > 1
+
+    assert_found(lambda patch: patch.setattr(NoteMap, "_stays_hidden", stays_hidden), some_writers, monkeypatch)
+
+
+def test_a_latest_that_goes_before_earlier_ones_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(
+        lambda patch: patch.setattr(NoteMap, "_hides_earlier", lambda *_: False),
+        test_a_put_that_was_said_again_does_not_outlive_the_one_that_replaced_it,
+        monkeypatch,
+    )

@@ -184,7 +184,7 @@ def _faded_joins_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _parted_joins_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnSightings, "take_parted", lambda self: self.parted.clear() or [])
+    patch.setattr(OwnSightings, "take_parted", lambda self, _: self.parted.clear() or [])
 
 
 def _late_news_stays(patch: pytest.MonkeyPatch) -> None:
@@ -198,13 +198,6 @@ def _only_the_visible_is_named(patch: pytest.MonkeyPatch) -> None:
 
 def _spent_when_hidden(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NoteMap, "_stays_hidden", lambda *_: True)
-
-
-def _two_rest_on_each_other(patch: pytest.MonkeyPatch) -> None:
-    def stays_hidden(self: NoteMap, dot: tuple[bytes, int, int], without: object) -> bool:
-        return dot not in self._said or self._is_outdone(dot) or len(self._removed.get(dot, ())) > 1
-
-    patch.setattr(NoteMap, "_stays_hidden", stays_hidden)
 
 
 def _earlier_ones_of_one_origin_show(patch: pytest.MonkeyPatch) -> None:
@@ -225,7 +218,6 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (some_things, _late_news_stays),
     (one_name_by_many, _only_the_visible_is_named),
     (some_notes, _spent_when_hidden),
-    (some_notes, _two_rest_on_each_other),
     (some_notes, _earlier_ones_of_one_origin_show),
 ]
 

@@ -259,19 +259,16 @@ class OwnSightings:
         """Others' rows of which an own join means nothing any more, since the last call.
 
         Args:
-            is_over: Whether the time of an own join of such a row has passed. A row that is gone may come back (its
-                author is shut out for a while, or what says it again is still on its way): until then the join stays.
+            is_over: Whether an own join's time has passed. Until then a row that is gone may come back: its author is
+                shut out for a while, or what says it again is on its way.
         """
-        parted, self.parted = self.parted, {}
-        found = []
-        for at, is_let_go in parted.items():
-            if at in self._leaning or (not is_let_go and self._view.get(*at) is not None):
-                continue
-            if is_let_go or is_over(*at):
-                found.append(at)
-            else:
-                self.parted[at] = False
-        return found
+        gone = [
+            (at, is_let_go or is_over(*at))
+            for at, is_let_go in self.parted.items()
+            if at not in self._leaning and (is_let_go or not self._view.get(*at))
+        ]
+        self.parted = {at: False for at, is_meaningless in gone if not is_meaningless}
+        return [at for at, is_meaningless in gone if is_meaningless]
 
     def _lean(self, register: Register, join: Join | None) -> None:
         old, key = register.joined, register.row.key
