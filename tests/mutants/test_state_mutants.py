@@ -25,7 +25,7 @@ from swarmd_protocols.state.certificate_questions import CertificateQuestions
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.claims.turns import Turns
-from swarmd_protocols.state.clock import Clock, stamp_ms
+from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.contradictions import Contradictions
 from swarmd_protocols.state.crdt import messages as messages_module
 from swarmd_protocols.state.crdt import records as records_module
@@ -432,10 +432,6 @@ def joins_keep_their_time(self, step_ms):
     return [fact for fact in RESTAMP(self, step_ms) if not isinstance(fact, Join)]
 
 
-def only_what_is_gone(self, row, last, physical_ms):
-    return stamp_ms(last) + self._ttl_ms(row) <= physical_ms
-
-
 WORTH_SAYING = OwnSightings._worth_saying
 
 
@@ -518,7 +514,7 @@ MUTANTS = [
      lambda: clocks.test_who_joined_by_a_slow_clock_keeps_the_thing_in_view(dies=True)),
     ("what is earlier than said is not said", OwnSightings, "_worth_saying", what_is_earlier_is_not_said,
      clocks.test_a_thing_that_is_seen_all_the_time_is_shown_all_the_time),
-    ("only what is gone already is renewed", Shown, "is_ageing", only_what_is_gone,
+    ("only what is gone already is renewed", projection_module, "_AGEING", 1_000,
      lambda: times.test_a_life_whose_clock_was_never_confirmed_makes_nothing_old(times.SOON_OLD_NS)),
     ("a count is on disk when it is said", Author, "_seal", sealed_without_journal,
      times.test_a_count_that_was_accepted_is_on_disk_with_the_same_list_of_effects),

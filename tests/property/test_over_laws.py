@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.state import spent_notes
+from swarmd_protocols.state import projection, spent_notes
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import OwnLog
+from swarmd_protocols.state.dedup.leaning import Leaning
 from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.state.replica import ReplicaConfig
@@ -68,7 +69,7 @@ def nothing_is_kept(seed: int) -> None:
         assert not replica.views.objects()
         assert not replica._author.log._live, f"{len(replica._author.log._live)} facts of things that are over"
         assert not replica._projection.own.registers, "a table of things that is full takes no new ones"
-        assert not replica._projection.own.parted
+        assert not replica._projection.own.leaning.parted
 
 
 def rows_have_a_bound(seed: int) -> None:
@@ -184,12 +185,13 @@ def _faded_joins_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _parted_joins_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnSightings, "take_parted", lambda self, _: self.parted.clear() or [])
+    patch.setattr(Leaning, "take_parted", lambda self, _: self.parted.clear() or [])
 
 
 def _late_news_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shown, "_is_own", lambda *_: False)
-    patch.setattr(Shown, "is_over", lambda *_: False)
+    stop_showing = Shown._stop_showing
+    patch.setattr(Shown, "_stop_showing", lambda self, leader: stop_showing(self, leader) if leader.shown else None)
+    patch.setattr(projection, "_OVER", 1 << 60)
 
 
 def _only_the_visible_is_named(patch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,11 @@ class Grants:
             del self._left[number]
 
     def _expire(self, now_ms: int) -> None:
-        for number in [n for n, left in self._left.items() if left.ticket.until_ms <= now_ms]:
+        """What was given by a clock that was ahead, and has been set back since, would stand until that time comes."""
+        ahead_ms = now_ms + self._config.life_ms
+        for number in [
+            number for number, left in self._left.items() if left.ticket.until_ms <= now_ms or left.given_ms > ahead_ms
+        ]:
             del self._left[number]
 
 

@@ -1,6 +1,7 @@
 """A disk without room: what it has refused is asked for again soon, and then ever less often."""
 
 _FIRST_NS = 1_000_000_000
+"""A log that was cut, or a file that was removed, makes room in moments."""
 MOST_NS = 30_000_000_000
 """A file of 5 MB that is refused costs the chunks that were on their way, once in this time."""
 

@@ -62,6 +62,8 @@ class _How(Enum):
     """It is held and shown, but a later batch of its author hid some of it and has been taken out."""
 
 
+_AGEING, _OVER = 500, 1_000
+"""Thousandths of the time for which a sighting is shown."""
 _Change: TypeAlias = tuple[_How, Batch, Facts | None]
 """What to do with a batch, and its facts where they have been read."""
 
@@ -172,11 +174,11 @@ class Projection:
                 self.pictures.put(origin, row.key, row.thumb)
             if entry is not None and origin != self._node:
                 self._learned[entry] = None
-                self.own.row_changed(origin, entry.key)
+                self.own.leaning.row_changed(origin, entry.key)
         for join in facts.joins:
             self.shown.take_join(origin, dot, join)
             if origin == self._node and view.get(join.origin, join.key) is None:  # It went while this node was away.
-                self.own.parted.setdefault((join.origin, join.key), False)
+                self.own.leaning.parted.setdefault((join.origin, join.key), False)
         for done in facts.dones:
             self.survey.take_done(origin, dot, done.cell, done.quality_milli)
 
@@ -216,9 +218,9 @@ class Projection:
                 self.pictures.put(origin, entry.key, b"")
                 self._learned.pop(entry, None)
                 self.shown.drop_entry(entry)
-                self.own.row_changed(origin, entry.key)
+                self.own.leaning.row_changed(origin, entry.key)
                 if self.shown.join_of(self._node, origin, entry.key) is not None:
-                    self.own.parted.setdefault((origin, entry.key), False)
+                    self.own.leaning.parted.setdefault((origin, entry.key), False)
         for join in facts.joins:
             self.shown.drop_join(origin, dot, join)
         for done in facts.dones:
@@ -348,7 +350,7 @@ class Projection:
 
     def orphans(self, physical_ms: int) -> list[Fact]:
         """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""
-        keys = self.own.take_orphans(lambda row: self.shown.is_over(row, physical_ms))
+        keys = self.own.take_orphans(lambda row: self.shown.age_milli(row, row.last, physical_ms) >= _OVER)
         if not keys:
             return []
         rows, joins = self.own.to_say(keys, frozenset())
@@ -363,9 +365,9 @@ class Projection:
             join = self.shown.join_of(self._node, origin, key)
             if entry is None:
                 continue
-            if origin == self._node and self.shown.is_ageing(entry.row, entry.row.last, physical_ms):
+            if origin == self._node and self.shown.age_milli(entry.row, entry.row.last, physical_ms) >= _AGEING:
                 keys.append(key)
-            elif join is not None and self.shown.is_ageing(entry.row, join.last, physical_ms):
+            elif join is not None and self.shown.age_milli(entry.row, join.last, physical_ms) >= _AGEING:
                 joins.append(join._replace(last=max(join.last, stamp)))
         return [*self.own.renew(keys, stamp), *joins]
 
@@ -392,8 +394,8 @@ class Projection:
                     dead.append(fact_id(member.row))
                 elif self.shown.join_of(self._node, member.origin, member.key) is not None:
                     self.own.part(member.origin, member.key)
-        self.own.forget_over(lambda row: self.shown.is_over(row, physical_ms))
-        parted = self.own.take_parted(lambda origin, key: self._is_join_over(origin, key, physical_ms))
+        self.own.forget_over(lambda row: self.shown.age_milli(row, row.last, physical_ms) >= _OVER)
+        parted = self.own.leaning.take_parted(lambda origin, key: self._is_join_over(origin, key, physical_ms))
         return dead + [fact_id(Join(origin, key, 0, 0)) for origin, key in parted]
 
     def _is_join_over(self, origin: NodeId, key: SightingKey, physical_ms: int) -> bool:

@@ -256,15 +256,10 @@ class Shown:
             seen = after
         return "" if seen == object_id else seen
 
-    def is_over(self, row: Sighting, physical_ms: int) -> bool:
-        """Whether the time for which a sighting is shown has passed since it was last seen."""
+    def age_milli(self, row: Sighting, last: int, physical_ms: int) -> int:
+        """How much of the time for which a sighting is shown has passed since it was last seen, in thousandths."""
         is_fixed = row.kind == ASSET or (row.positioned and not row.moving)
-        return stamp_ms(row.last) + self._ttl_ms(is_fixed) <= physical_ms
-
-    def is_ageing(self, row: Sighting, last: int, physical_ms: int) -> bool:
-        """Whether half of the time for which a sighting is shown has passed since it was last seen."""
-        is_fixed = row.kind == ASSET or (row.positioned and not row.moving)
-        return stamp_ms(last) + self._ttl_ms(is_fixed) // 2 <= physical_ms
+        return (physical_ms - stamp_ms(last)) * 1_000 // self._ttl_ms(is_fixed)
 
     def _ttl_ms(self, is_fixed: bool) -> int:
         return self._config.ttl_ms if is_fixed else self._config.track_ttl_ms
@@ -286,15 +281,12 @@ class Shown:
             leader.shown = False
             self._expired.append(self._object(leader))
             self._faded[leader] = None
-        elif self._is_own(leader) or all(member.is_verdict for member in leader.members or [leader]):
+            return
+        members, node = leader.members or [leader], self._node
+        if any(one.origin == node or self.join_of(node, one.origin, one.key) for one in members) or all(
+            one.is_verdict for one in members
+        ):
             self._faded[leader] = None  # Late news of it; or what was judged is gone: a verdict on nothing goes too.
-
-    def _is_own(self, leader: Entry) -> bool:
-        """Whether this node has said something of an object."""
-        return any(
-            member.origin == self._node or self._node in self._joins.get((member.origin, member.key), _NOBODY)
-            for member in leader.members or [leader]
-        )
 
     def _watch(self, leader: Entry, until_ms: int) -> None:
         """Look at this object again when it may have expired: earlier, where its author has set its clock back."""

@@ -14,7 +14,6 @@ Rules this file keeps:
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import stamp_of
@@ -32,6 +31,7 @@ from swarmd_protocols.state.dedup.checked import check
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
+from swarmd_protocols.state.dedup.leaning import Leaning, Register
 from swarmd_protocols.state.dedup.looks import look_of, order_milli
 from swarmd_protocols.state.dedup.room import LeftOut
 from swarmd_protocols.state.dedup.tiers import gives_way, merged, said_after
@@ -40,24 +40,6 @@ from swarmd_protocols.state.observations import LocalDetection
 
 _TRACKS_MAX = 4_096
 """Tracks of the own eye that are still open; the one seen longest ago is closed first."""
-
-
-@dataclass(slots=True)
-class Register:
-    """One thing as this node knows it."""
-
-    row: Sighting
-    said: Sighting | None = None
-    """The row as it was last published."""
-    joined: Join | None = None
-    """The reference that was published instead of the row."""
-    track: int | None = None
-    """The track that feeds it now."""
-    frame_ns: int = 0
-    """Capture time of the last frame of this life that showed it."""
-    born_here: bool = True
-    """First seen in this life."""
-    beside: dict[tuple[int, int], None] = field(default_factory=dict)
 
 
 class OwnSightings:
@@ -71,14 +53,10 @@ class OwnSightings:
         self.registers: dict[SightingKey, Register] = {}
         self._tracks: dict[int, SightingKey] = {}
         self._places: dict[tuple[str, int, int], list[SightingKey]] = {}
-        self._leaning: dict[tuple[NodeId, SightingKey], dict[SightingKey, None]] = {}
-        """Others' rows to the registers that lean on them."""
-        self._unsettled: dict[SightingKey, None] = {}
-        """Registers that leaned on a row that has gone or changed."""
+        self.leaning = Leaning(view)
         self._over: dict[SightingKey, None] = {}
-        """Those of them whose thing nobody has seen for so long that nothing is said of it any more."""
-        self.parted: dict[tuple[NodeId, SightingKey], bool] = {}
-        """Others' rows that this node has joined and that are gone; True: of which it says no more that it has."""
+        """Registers that lean on a row which has gone, and whose thing nobody has seen for so long that nothing is said
+        of it any more."""
         self.left_out = LeftOut(config)
         self.fed: list[tuple[Register, LocalDetection]] = []
         """Which detection fed which register since somebody took the list; a detection of each event at most."""
@@ -126,8 +104,8 @@ class OwnSightings:
         register = self.registers.pop(key, None)
         if register is None:
             return
-        self._lean(register, None)
-        self._unsettled.pop(key, None)
+        self.leaning.lean(register, None)
+        self.leaning.unsettled.pop(key, None)
         if register.track is not None:
             self._tracks.pop(register.track, None)
         if not isinstance(register.row.place, str) and key[1] == LATTICE:
@@ -197,19 +175,13 @@ class OwnSightings:
             target = self._known_as(register)
             if target is None:
                 register.said = register.row
-                self._lean(register, None)
+                self.leaning.lean(register, None)
                 rows.append(register.row)
             elif register.joined is None or self._join_is_old(register.joined, register.row, target):
-                self._lean(register, Join(target.origin, target.key, register.row.first, register.row.last))
+                self.leaning.lean(register, Join(target.origin, target.key, register.row.first, register.row.last))
                 assert register.joined is not None
                 joins.append(register.joined)
         return rows, joins
-
-    def row_changed(self, origin: NodeId, key: SightingKey) -> None:
-        """Another node's row has gone, or its place has changed: whoever leans on it must be looked at."""
-        leaning = self._leaning.get((origin, key)) if self._leaning else None
-        if leaning:
-            self._unsettled.update(leaning)
 
     def take_orphans(self, is_over: Callable[[Sighting], bool]) -> list[SightingKey]:
         """Registers that can no longer lean on the row they joined; they have to be said in another way.
@@ -218,7 +190,7 @@ class OwnSightings:
             is_over: Whether a row was seen so long ago that it is shown no more: it is not said then, but let go of.
         """
         orphans: list[SightingKey] = []
-        for key in self._unsettled:
+        for key in self.leaning.unsettled:
             register = self.registers[key]
             joined = register.joined
             if joined is None or register.said is not None:
@@ -232,9 +204,9 @@ class OwnSightings:
                 if is_over(register.row):
                     self._over[key] = None
                     continue
-                self._lean(register, None)
+                self.leaning.lean(register, None)
                 orphans.append(key)
-        self._unsettled.clear()
+        self.leaning.unsettled.clear()
         return orphans
 
     def forget_over(self, is_over: Callable[[Sighting], bool]) -> None:
@@ -246,42 +218,14 @@ class OwnSightings:
             if is_over(register.row):
                 self.forget(key)
             else:
-                self._unsettled[key] = None
+                self.leaning.unsettled[key] = None
         self._over.clear()
 
     def part(self, origin: NodeId, key: SightingKey) -> None:
         """A thing that this node has joined is no longer shown: stop carrying it."""
-        for leaning in list(self._leaning.get((origin, key), ())):
+        for leaning in self.leaning.on(origin, key):
             self.forget(leaning)
-        self.parted[origin, key] = True
-
-    def take_parted(self, is_over: Callable[[NodeId, SightingKey], bool]) -> list[tuple[NodeId, SightingKey]]:
-        """Others' rows of which an own join means nothing any more, since the last call.
-
-        Args:
-            is_over: Whether an own join's time has passed. Until then a row that is gone may come back: its author is
-                shut out for a while, or what says it again is on its way.
-        """
-        gone = [
-            (at, is_let_go or is_over(*at))
-            for at, is_let_go in self.parted.items()
-            if at not in self._leaning and (is_let_go or not self._view.get(*at))
-        ]
-        self.parted = {at: False for at, is_meaningless in gone if not is_meaningless}
-        return [at for at, is_meaningless in gone if is_meaningless]
-
-    def _lean(self, register: Register, join: Join | None) -> None:
-        old, key = register.joined, register.row.key
-        if old is not None:
-            if join is None or (old.origin, old.key) != (join.origin, join.key):
-                self.parted[old.origin, old.key] = True
-            leaning = self._leaning.get((old.origin, old.key), {})
-            leaning.pop(key, None)
-            if not leaning:
-                self._leaning.pop((old.origin, old.key), None)
-        register.joined = join
-        if join is not None:
-            self._leaning.setdefault((join.origin, join.key), {})[key] = None
+        self.leaning.parted[origin, key] = True
 
     # --- Binding tracks to registers --------------------------------------------------------------------------------
 
