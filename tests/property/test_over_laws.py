@@ -208,7 +208,8 @@ def _earlier_ones_of_one_origin_show(patch: pytest.MonkeyPatch) -> None:
         "_visible_under",
         lambda self, key: (
             (dot, max(self._said[dot]))
-            for dot in self._under.get(key, ())
+            for dots in self._under.get(key, {}).values()
+            for dot in dots
             if not self._is_removed(dot, max(self._said[dot]))
         ),
     )

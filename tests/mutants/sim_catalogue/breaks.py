@@ -49,11 +49,12 @@ def last_dropped(sound: Any) -> Any:
 
 
 def remove_whole_key(sound: Any) -> Any:
-    def broken(self: Any, dot: Any, stamp: int) -> None:
-        sound(self, dot, stamp)
+    def broken(self: Any, dot: Any, stamp: int, by: Any = None) -> None:
+        sound(self, dot, stamp, by)
         for key in [put.key for put in self._said.get(dot, ())]:
-            for other in self._under.get(key, {}):
-                sound(self, other, 1 << 62)
+            for dots in self._under.get(key, {}).values():
+                for other in dots:
+                    sound(self, other, 1 << 62)
 
     return broken
 

@@ -22,6 +22,7 @@ is named by later ones, each put and removal names what those name that it repla
 is: what is lacking for a while (an origin without a certificate, batches set aside) comes back, and must stay hidden.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -54,8 +55,9 @@ class NoteMap:
         many batches say it."""
         self._names: dict[NoteDot, tuple[NoteDot, ...]] = {}
         """Put to those that it removes, where there are any; of a liar's two the one that came last."""
-        self._under: dict[str, dict[NoteDot, int]] = {}
-        """Key to the dots under which it is said, and how many different puts of each dot do."""
+        self._under: dict[str, dict[bytes, list[NoteDot]]] = {}
+        """Key to origin to the dots under which it is said, sorted, each as often as different puts of it do: which is
+        the latest must not cost more where one says thousands."""
 
     def put(self, dot: NoteDot, key: str, value: bytes, stamp: int, removes: tuple[NoteDot, ...] = ()) -> None:
         """A batch says this put, which removes others; `remove` is called for each of them."""
@@ -65,8 +67,7 @@ class NoteMap:
         put = _Put(stamp, key, value)
         said[put] = said.get(put, 0) + 1
         if said[put] == 1:
-            under = self._under.setdefault(key, {})
-            under[dot] = under.get(dot, 0) + 1
+            insort(self._under.setdefault(key, {}).setdefault(dot[0], []), dot)
 
     def unput(self, dot: NoteDot, key: str, value: bytes, stamp: int) -> None:
         """A batch that said this put no longer matters."""
@@ -82,12 +83,13 @@ class NoteMap:
             self._names.pop(dot, None)
 
     def _take_from_key(self, key: str, dot: NoteDot) -> None:
-        under = self._under.get(key, {})
-        under[dot] = under.get(dot, 0) - 1
-        if under[dot] <= 0:
-            del under[dot]
+        under = self._under[key]
+        dots = under[dot[0]]
+        del dots[bisect_left(dots, dot)]
+        if not dots:
+            del under[dot[0]]
         if not under:
-            self._under.pop(key, None)
+            del self._under[key]
 
     def remove(self, dot: NoteDot, stamp: int, by: NoteDot | None = None) -> None:
         """A batch of this stamp says that this put is removed, by another put or (None) by a removal."""
@@ -111,15 +113,17 @@ class NoteMap:
         said = self._said.get(dot)
         return None if said is None else (max(said).stamp, dot)
 
+    def _beside(self, dot: NoteDot) -> list[NoteDot]:
+        """What its origin has put under its key, in order; for a put that is held."""
+        return self._under[max(self._said[dot]).key][dot[0]]
+
     def _is_outdone(self, dot: NoteDot) -> bool:
         """Whether its origin has put something later under its key."""
-        said = self._said.get(dot)
-        under = self._under.get(max(said).key, ()) if said else ()
-        return any(other[0] == dot[0] and other > dot for other in under)
+        return self._beside(dot)[-1] > dot
 
     def _hides_earlier(self, dot: NoteDot) -> bool:
         """Whether an earlier put of its origin under its key is held."""
-        return any(other[0] == dot[0] and other < dot for other in self._under[max(self._said[dot]).key])
+        return self._beside(dot)[0] < dot
 
     def _stays_hidden(self, dot: NoteDot, without: tuple[int, NoteDot] | None) -> bool:
         """Whether a put is gone, or will not show when something that names it goes: a put, or (None) a removal."""
@@ -182,8 +186,6 @@ class NoteMap:
             yield from self._visible_under(key)
 
     def _visible_under(self, key: str) -> Iterator[tuple[NoteDot, _Put]]:
-        latest: dict[bytes, NoteDot] = {}
-        for dot in self._under.get(key, ()):
-            latest[dot[0]] = max(dot, latest.get(dot[0], dot))
-        shown = ((dot, max(self._said.get(dot, ()), default=None)) for dot in latest.values())
-        return ((dot, put) for dot, put in shown if put and put.key == key and not self._is_removed(dot, put))
+        latest = (dots[-1] for dots in self._under.get(key, {}).values())
+        shown = ((dot, max(self._said[dot])) for dot in latest)
+        return ((dot, put) for dot, put in shown if put.key == key and not self._is_removed(dot, put))
