@@ -187,5 +187,5 @@ class NoteMap:
 
     def _visible_under(self, key: str) -> Iterator[tuple[NoteDot, _Put]]:
         latest = (dots[-1] for dots in self._under.get(key, {}).values())
-        shown = ((dot, max(self._said[dot])) for dot in latest)
-        return ((dot, put) for dot, put in shown if put.key == key and not self._is_removed(dot, put))
+        shown = ((dot, max(self._said.get(dot, ()), default=None)) for dot in latest)
+        return ((dot, put) for dot, put in shown if put and put.key == key and not self._is_removed(dot, put))
