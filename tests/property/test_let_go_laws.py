@@ -72,6 +72,20 @@ def test_a_put_that_was_said_again_does_not_outlive_the_one_that_replaced_it() -
     assert len(author.log._live) == 5
 
 
+def test_a_note_shows_again_for_good_when_who_wrote_over_it_is_shut_out() -> None:
+    mesh = Mesh(3, config=CONFIG)
+    mesh.run(5)
+    mesh.command(0, SetNote("gate", b"closed"))
+    mesh.run(5)
+    mesh.command(2, SetNote("gate", b"open"))
+    mesh.run(LONGER_S + 10)
+    mesh.revoke(mesh.members[2])
+    mesh.run(10)
+    for _ in range(20):
+        assert _notes(mesh)[:2] == [{"gate": b"closed"}] * 2, "it may go before, and not after it has shown"
+        _say(mesh, 0, 3)
+
+
 def test_a_removal_stays_while_what_it_removes_has_no_certificate() -> None:
     mesh = Mesh(3, config=CONFIG)
     mesh.run(5)
@@ -239,8 +253,7 @@ class _Writer:
         self._projection.work()
 
     def let_go(self, now_ns: int) -> None:
-        for name in self._spent.due(self.log.notes(), now_ns):
-            self.log.kill(name)
+        self.log.spend(self._spent.due(self.log.notes(), now_ns))
 
 
 class _Told:

@@ -400,7 +400,7 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
-        self._author.kill(self._spent_notes.due(self._author.log.notes(), now_ns))
+        self._author.log.spend(self._spent_notes.due(self._author.log.notes(), now_ns))
         if self._node not in self._holdings.store.quarantined:  # Else nobody takes it, and it would be missed for ever.
             self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
 

@@ -11,7 +11,7 @@ Rules this file keeps:
   reboots grow the state. Everybody holds what each of a swarm leaves, so the more there are, the less each may leave.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
 from swarmd_protocols.crypto import SIGNATURE_BYTES
@@ -121,6 +121,8 @@ class OwnLog:
         self._cut: dict[FactId, tuple[Sighting | Join, int]] = {}
         """Living facts whose times a batch of this life had to cut: as they were, and when that was by today's clock;
         nothing was seen later than that."""
+        self._spent: dict[FactId, None] = {}
+        """Living facts that are not to be said again, unless they come to matter before their batch goes."""
         self._total = 0
         self._lives = 1
         self._cleaned: Dot = (0, 0)
@@ -170,6 +172,11 @@ class OwnLog:
         """A fact no longer matters; its row is dead."""
         self._live.pop(name, None)
         self._cut.pop(name, None)
+        self._spent.pop(name, None)
+
+    def spend(self, names: Iterable[FactId]) -> None:
+        """These living facts, and no others, go with the batches that say them."""
+        self._spent = dict.fromkeys(names)
 
     def uncut(self, step: int) -> list[Fact]:
         """Facts to be said again when the clock has been set forward, with the times that a slower one cut.
@@ -237,6 +244,8 @@ class OwnLog:
             self._base = base
             for old in [old for old in self._raws if old < base]:
                 self._forget(old)
+            for name in [name for name in self._spent if self._live.get(name, dot) < base]:
+                self.kill(name)
         return batch
 
     def _pending_base(self) -> Dot:
@@ -245,13 +254,13 @@ class OwnLog:
 
     def _clean(self, new: list[Fact]) -> list[Fact]:
         """Facts of the oldest batches to be said again; sets how far the base may move after that."""
-        if self._total <= 2 * len(self._live) + self._slack_rows and self._lives <= _INCARNATIONS_KEPT:
+        living = len(self._live) - len(self._spent)
+        if self._total <= 2 * living + self._slack_rows and self._lives <= _INCARNATIONS_KEPT:
             return []
-        replaced = {fact_id(item) for item in new}
+        left_out = {*self._spent, *(fact_id(item) for item in new)}
         again: list[Fact] = []
         total = self._total
         dots = sorted(self._raws)
-        living = len(self._live)
         for index, dot in enumerate(dots):
             self._lives = len({other[0] for other in dots[index:]} | {self.incarnation})
             if total <= 2 * living + self._slack_rows and self._lives <= _INCARNATIONS_KEPT:
@@ -259,7 +268,7 @@ class OwnLog:
             kept = [
                 item
                 for item in facts_of(decode_facts(self._raws[dot][HEAD_BYTES:-SIGNATURE_BYTES]))
-                if self._live.get(fact_id(item)) == dot and fact_id(item) not in replaced
+                if self._live.get(fact_id(item)) == dot and fact_id(item) not in left_out
             ]
             if len(again) + len(kept) > ROWS_MAX:
                 break
