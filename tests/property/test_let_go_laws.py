@@ -146,6 +146,7 @@ def test_a_note_that_is_set_aside_for_the_future_is_not_let_go_of() -> None:
 
 def test_a_key_that_many_have_written_keeps_its_size() -> None:
     notes, node = NoteMap(), bytes(16)
+    notes.whole = [bytes([index]) * 16 for index in range(25)]
     spent = SpentNotes(node, notes)
     living: dict[FactId, tuple[NoteDot, tuple[NoteDot, ...], int]] = {}
     stamp = 0
@@ -226,6 +227,7 @@ class _Writer:
         self._held: dict[NodeId, OriginLog] = {}
         self._projection = Projection(NodeId(bytes(16)), CONFIG)
         self.notes = self._projection.notes
+        self.notes.whole = [bytes([other]) * 16 for other in range(9)]
         self.incarnation = 0
         self.boot()
 

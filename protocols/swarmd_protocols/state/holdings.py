@@ -121,11 +121,10 @@ class Holdings:
         if self.deferred.pop(batch.digest, None) is None:
             self.projection.drop(batch)
 
-    def is_whole(self, origin: NodeId) -> bool:
-        """Whether all that is known of an origin is in the views: neither it nor a batch of it is set aside."""
-        if origin in self.store.quarantined:
-            return True
-        return origin in self.store.logs and not any(batch.origin == origin for batch in self.deferred.values())
+    def whole(self) -> frozenset[NodeId]:
+        """Origins of which all that is known is in the views: neither they nor batches of theirs are set aside."""
+        late = {batch.origin for batch in self.deferred.values()}
+        return frozenset(origin for origin in self.store.origins() if origin not in late)
 
     # --- What lies in the future --------------------------------------------------------------------------------
 

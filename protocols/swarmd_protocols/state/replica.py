@@ -137,7 +137,6 @@ class Replica:
             node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author, quotas
         )
         self._heirs = Heirs(node, reviews)
-        self._projection.notes.is_whole = self._is_whole
         self._spent_notes = SpentNotes(node, self._projection.notes)
         self._has_agreed = False
         """Whether this life has held the same facts as a peer."""
@@ -400,14 +399,11 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
+        if self._has_agreed:
+            self._projection.notes.whole = self._holdings.whole() | self._trust.revoked
         self._author.log.spend(self._spent_notes.due(self._author.log.notes(), now_ns))
         if self._node not in self._holdings.store.quarantined:  # Else nobody takes it, and it would be missed for ever.
             self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
-
-    def _is_whole(self, origin: bytes) -> bool:
-        """Whether what is not held of an origin is gone for good."""
-        node = NodeId(origin)
-        return node in self._trust.revoked or (self._has_agreed and self._holdings.is_whole(node))
 
     def _is_settled(self, now_ns: int) -> bool:
         """Whether the clock will not be set by a single peer, or nobody came in the time in which three would have."""

@@ -23,7 +23,7 @@ is: what is lacking for a while (an origin without a certificate, batches set as
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from swarmd_protocols.ids import NodeId
@@ -41,13 +41,10 @@ class _Put(NamedTuple):
 class NoteMap:
     """All puts and removals that the held batches speak of, counted, so that dropping a batch undoes it exactly."""
 
-    def __init__(self, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
-        """Empty.
-
-        Args:
-            is_whole: Whether all that an origin has said is here, so that what is not is gone for good.
-        """
-        self.is_whole = is_whole
+    def __init__(self) -> None:
+        """Empty."""
+        self.whole: Collection[bytes] = frozenset()
+        """Origins all of whose word is here or shut out for good: what is not held of them is gone for good."""
         self._said: dict[NoteDot, dict[_Put, int]] = {}
         """Dot to what is said under it, and by how many batches; one put, but for liars."""
         self._removed: dict[NoteDot, dict[tuple[int, NoteDot | None], int]] = {}
@@ -129,7 +126,7 @@ class NoteMap:
         """Whether a put is gone, or will not show when something that names it goes: a put, or (None) a removal."""
         order = self._order(dot)
         if order is None:
-            return self.is_whole(dot[0])
+            return dot[0] in self.whole
         if self._is_outdone(dot):
             return True
         return without is not None and any(
