@@ -44,7 +44,7 @@ def row(score: int, need: int, n: int = 0, model: bytes = MODELS[0], first: int 
 def shown(rows: dict[tuple[NodeId, int], Sighting], joins: dict[NodeId, tuple[NodeId, int]]) -> list[ObjectView]:
     """What everybody is shown of these rows and joins (author to the row that it has joined)."""
     view = DedupView(CONFIG)
-    told = Shown(CONFIG, view, Reviews())
+    told = Shown(NODES[0], CONFIG, view, Reviews())
     for (node, n), one in rows.items():
         view.put(node, one, (1, n + 1))
     view.settle()
@@ -293,8 +293,11 @@ def test_who_joined_what_became_a_candidate_says_its_own() -> None:
     [entry] = view.all()
     assert entry.origin == mesh.members[0].node, "it has joined"
     view.put(entry.origin, entry.row._replace(score_milli=500, need_milli=968), (1 << 40, 1))
-    own.row_changed(entry.origin, entry.key)
-    assert [fact.key for fact in mesh.replicas[1]._projection.orphans() if isinstance(fact, Sighting)] == [entry.key]
+    now_ms = mesh.replicas[1].clock.physical_ms(mesh.members[1].local_ns(mesh.now_ns))
+    own.leaning.row_changed(entry.origin, entry.key)
+    assert [fact.key for fact in mesh.replicas[1]._projection.orphans(now_ms) if isinstance(fact, Sighting)] == [
+        entry.key
+    ]
 
 
 # --- Above ---
