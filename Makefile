@@ -114,7 +114,7 @@ test-upgrade: from-is-here setup  ## roll a swarm from an older version to this 
 soak: setup  ## 20 real daemons in network namespaces, brains and eyes killed at random, two hours (ARGS="--minutes 30"; root)
 	$(PY) -m tests.bench.soak $(ARGS)
 
-soak-day: setup  ## 200 simulated cameras for a day of virtual time: does what a node keeps grow? two CPU hours (ARGS="--hours 6")
+soak-day: setup  ## 200 simulated cameras for a day of virtual time: does what a node keeps grow? three CPU hours (ARGS="--hours 6")
 	$(PY) -m tests.bench.bench_day $(ARGS)
 
 demo-offload: setup  ## weak drones and a station that lends them its model: found faults with and without

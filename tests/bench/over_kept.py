@@ -38,8 +38,8 @@ def things(nodes: int) -> dict[str, list[int] | int]:
     mesh.run(30)
     for number in range(ROUNDS):
         for index, member in enumerate(mesh.members):
-            at = mesh.members[index].local_ns(mesh.now_ns)
-            mesh.see(member.index, detection(at, number, 1_000 * number + index % 5, 2_000 - index % 3))
+            at_ns = member.local_ns(mesh.now_ns)
+            mesh.see(index, detection(at_ns, number, 1_000 * number + index % 5, 2_000 - index % 3))
             mesh.run(0.3)
         mesh.run(4)
     return kept(mesh)

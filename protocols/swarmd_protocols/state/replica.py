@@ -399,9 +399,10 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
-        if self._has_agreed:
+        own_notes = self._author.log.notes()
+        if own_notes and self._has_agreed:
             self._projection.notes.whole = self._holdings.whole() | self._trust.revoked
-        self._author.log.spend(self._spent_notes.due(self._author.log.notes(), now_ns))
+        self._author.log.spend(self._spent_notes.due(own_notes, now_ns))
         if self._node not in self._holdings.store.quarantined:  # Else nobody takes it, and it would be missed for ever.
             self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
 
