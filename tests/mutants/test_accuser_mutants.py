@@ -62,11 +62,11 @@ def large_swarms_are_accused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def the_doubted_are_refuted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_record_module, "_DOUBTED_GAP_NS", 0)
+    monkeypatch.setattr(standing_module, "_REFUTED_GAP_MAX_NS", 0)
 
 
 def refutations_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_record_module, "_DOUBTED_GAP_NS", 0)
+    monkeypatch.setattr(standing_module, "_REFUTED_GAP_MAX_NS", 0)
     monkeypatch.setattr(own_record_module.TokenBucket, "take", lambda self, now_ns: True)
 
 

@@ -193,8 +193,13 @@ def test_standing_is_bounded_and_only_wrong_words_lower_it(steps: list[tuple[int
         if wrong:
             standing.refuted(node, now)
             refuted[who] = refuted.get(who, 0) + 1
+        waits_ns = standing.refuted_after_ns(node, 50 * MS, now)
+        assert 50 * MS <= waits_ns <= S
         if standing.doubted(node, now):
             assert refuted.get(who, 0) > FREE_DOUBTS
+            assert waits_ns <= 50 * MS * 2 ** (refuted[who] - FREE_DOUBTS)
+        else:
+            assert waits_ns == 50 * MS
     assert len(standing) <= 41
     for who in range(2_000):
         standing.refuted(who.to_bytes(16, "big"), now)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swarmd_protocols.swim.standing import Standing
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.faults.attacks import ATTACKS
@@ -60,3 +61,24 @@ def test_attacks_have_streams_of_their_own():
 def test_an_unknown_attack_gets_a_suggestion():
     with pytest.raises(ScenarioError, match="did you mean junk_flood"):
         load_scenario("fuzz", {"faults.attacks": ["junk_floods"]})
+
+
+def waits_a_second_for_who_was_ever_doubted(standing: Standing, node: bytes, least_ns: int, now_ns: int) -> int:
+    return NS_PER_S if standing.doubted(node, now_ns) else least_ns
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_hears_an_accuser_first_is_answered_soon(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accused have refuted it before; those whom it tells now wait for each answer in doubt."""
+    if waits:
+        monkeypatch.setattr(Standing, "refuted_after_ns", waits_a_second_for_who_was_ever_doubted)
+    script = [
+        Fault(3_474_000_000, "mute", (6,), 16_603_000_000, 0),
+        Fault(4_446_000_000, "freeze", (5,), 9_581_000_000, 0),
+        Fault(35_688_000_000, "accuse_mad", (2,), 12_126_000_000, 10),
+        Fault(35_688_000_000, "lost_disk", (2,), 915_000_000, 0),
+        Fault(36_603_000_000, "own_revocation", (2,), 9_574_000_000, 1),
+        Fault(46_177_000_000, "two_faced_record", (0,), 3_413_000_000, 5),
+    ]
+    run = Simulation(load_scenario("fuzz", {}), 161000087, Options(script=script)).run()
+    assert [violation.rule for violation in run.violations] == ["membership.accused"] * waits

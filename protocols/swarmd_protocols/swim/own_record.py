@@ -15,9 +15,6 @@ _REFUTE_GAP_NS = 50_000_000
 _REFUTES_PER_S, _REFUTES_BURST = 5, 8
 """Refutations of one node, whoever accuses it: each is told to all. What is beyond waits 0.2 s at most, half of the
 shortest suspicion timeout; an honest swarm at 30 % loss makes a node refute less than once a second."""
-_DOUBTED_GAP_NS = 1 * _S
-"""Who was wrong here again and again (`standing.py`) is refuted so long after the last refutation at the earliest,
-nanoseconds: whoever believes it has an answer within its longest suspicion timeout."""
 _TELLS_PER_S, _TELLS_BURST = 10, 128
 """Those who passed an accusation on are told of the newer record so often, all together: the burst is half of 256
 members, where the other half went dark. Who is not told hears it as all do."""
@@ -39,8 +36,8 @@ class OwnRecord:
         """Who passed on what is not refuted yet."""
         self._owed = -1
         """Incarnation at which this node is accused and has not refuted yet; -1: at none."""
-        self._is_urgent = False
-        """Whether one accuses it whose word counts."""
+        self._gap_ns = 0
+        """How long after the last refutation that is said; of all who accuse it, the one that counts most decides."""
 
     def on_own_record(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
         """Somebody knows a later life of this node than the node itself: the journal was lost, or the key is in use."""
@@ -81,22 +78,21 @@ class OwnRecord:
             return
         if via is not None and len(self._waiting) < _WAITING_MAX:
             self._waiting[via.node] = via
-        is_urgent = not self._standing.doubted(accuser, core.now_ns)
+        gap_ns = self._standing.refuted_after_ns(accuser, _REFUTE_GAP_NS, core.now_ns)
         is_new = self._owed != core.own.incarnation
         if is_new:
-            self._owed, self._is_urgent = core.own.incarnation, is_urgent
+            self._owed = core.own.incarnation
             if self._standing.counts_for_health(accuser, core.now_ns):
                 core.adjust_health(1)
-        if is_new or (is_urgent and not self._is_urgent):
-            self._is_urgent = is_urgent
+        if is_new or gap_ns < self._gap_ns:
+            self._gap_ns = gap_ns
             self._refute_owed(self._owed)
 
     def _refute_owed(self, incarnation: int) -> None:
         core = self.core
         if incarnation != core.own.incarnation or core.own.left:
             return  # Whatever raised it since has refuted this too.
-        gap_ns = _REFUTE_GAP_NS if self._is_urgent else _DOUBTED_GAP_NS
-        due_ns = self.refuted_ns + gap_ns
+        due_ns = self.refuted_ns + self._gap_ns
         if core.now_ns < due_ns or not self._refutes.take(core.now_ns):
             due_ns = max(due_ns, core.now_ns + _REFUTE_GAP_NS)
             core.scheduler.at(due_ns, self._refute_owed, incarnation)

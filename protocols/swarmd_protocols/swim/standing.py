@@ -22,6 +22,9 @@ FREE_DOUBTS = 3.0
 """So many doubts are forgiven: at 30 % loss an honest member is refuted less than once a minute."""
 _DOUBTS_MAX = 16.0
 """Doubts held at most, so that the worst accuser is heard in full again within some 75 s of its last wrong word."""
+_REFUTED_GAP_MAX_NS = 1 * _S
+"""The worst accuser is refuted so long after the last refutation at the earliest, nanoseconds: whoever believes it has
+an answer within its longest suspicion timeout."""
 _HALF_LIFE_NS = 30 * _S
 """Doubts fade by half in this time, nanoseconds; two refuted accusations a minute are forgiven for ever."""
 _ACCUSERS_MAX = 512
@@ -106,6 +109,20 @@ class Standing:
     def doubted(self, node: bytes, now_ns: int) -> bool:
         """Whether this accuser's word alone convinces nobody at present."""
         return node in self._accusers and self._accuser(node, 0.0, now_ns).doubts > FREE_DOUBTS
+
+    def refuted_after_ns(self, node: bytes, least_ns: int, now_ns: int) -> int:
+        """How long after its last refutation this node refutes this accuser, nanoseconds.
+
+        Twice as long with each doubt: who hears an accuser for the first time believes it, while the accused have
+        refuted it often, and waits for each answer in doubt.
+
+        Args:
+            node: The accuser.
+            least_ns: For one that is heard in full.
+            now_ns: The time.
+        """
+        doubts = self._accuser(node, 1.0, now_ns).doubts
+        return min(_REFUTED_GAP_MAX_NS, int(least_ns * 2.0 ** max(0.0, doubts - FREE_DOUBTS)))
 
     def refuted(self, node: bytes, now_ns: int) -> None:
         """Direct evidence spoke against what this accuser said a moment ago."""
