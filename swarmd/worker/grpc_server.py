@@ -17,12 +17,13 @@ from swarmd.errors import TransportError
 from swarmd.worker import oip_grpc
 from swarmd.worker.borrowing import BORROW_HEADER, GRADE_HEADER, KEEP_HEADER
 from swarmd.worker.forms import FORM_HEADER
+from swarmd.worker.grpc_streams import STREAMS_MAX, Stream, StreamPlaces
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.oip import JSON_LENGTH, OipError
 from swarmd.worker.protobuf import Schema
 from swarmd.worker.texting import row_of
 
-CALLS_MAX = 32
+CALLS_MAX = 2 * STREAMS_MAX
 """At once, streams among them."""
 BODIES_MAX_BYTES = 64 << 20
 """Of all calls that are being answered."""
@@ -51,6 +52,7 @@ class GrpcServer:
         self._handle = handle
         self._max_body_bytes = max_body_bytes
         self._held_bytes = 0
+        self._streams = StreamPlaces()
         self._server: Any = None
 
     @property
@@ -139,18 +141,27 @@ class GrpcServer:
 
     async def _stream(self, questions: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Each request has its answer, a text many, in order; one that is refused ends nothing."""
-        async for data in questions:
-            try:
-                if (asked := oip_grpc.read_text(data)) is not None:
-                    async for message in self._told(*asked, context):
-                        yield _said(oip_grpc.STREAM_RESPONSE, {"infer_response": message})
-                    continue
-                message = await self._inferred(data, context)
-            except OipError as error:
-                yield _said(oip_grpc.STREAM_RESPONSE, {"error_message": str(error)})
-                continue
-            message.setdefault("parameters", {})["triton_final_response"] = {"bool_param": True}
-            yield _said(oip_grpc.STREAM_RESPONSE, {"infer_response": message})
+        try:
+            with Stream(self._streams) as stream:
+                while (data := await stream.next(questions)) is not None:
+                    async for message in self._streamed(data, context):
+                        yield _said(oip_grpc.STREAM_RESPONSE, message)
+        except OipError as error:
+            await context.abort(_CODES[error.status], str(error))
+
+    async def _streamed(self, data: bytes, context: Any) -> AsyncIterator[dict[str, Any]]:
+        """What a stream says to one request."""
+        try:
+            if (asked := oip_grpc.read_text(data)) is not None:
+                async for message in self._told(*asked, context):
+                    yield {"infer_response": message}
+                return
+            message = await self._inferred(data, context)
+        except OipError as error:
+            yield {"error_message": str(error)}
+            return
+        message.setdefault("parameters", {})["triton_final_response"] = {"bool_param": True}
+        yield {"infer_response": message}
 
     # --- inside -------------------------------------------------------------------------------------------------
 

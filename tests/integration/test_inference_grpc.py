@@ -22,12 +22,13 @@ from tests.support.paths import ROOT
 from tests.unit.test_inference_api_laws import World, law
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (swarmd[grpc])")
-from swarmd.worker import grpc_server  # noqa: E402
+from swarmd.worker import grpc_server, grpc_streams  # noqa: E402
 from swarmd.worker.grpc_server import GrpcServer  # noqa: E402
 
 PATIENCE_S = 60.0
 CLIENT = ROOT / ".venv-extras" / "tritonclient" / "bin" / "python"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+LIVE = "/inference.GRPCInferenceService/ServerLive"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
@@ -146,6 +147,33 @@ async def test_bounds_are_told_as_such() -> None:
         assert world.held.began == []
 
 
+@law
+async def test_streams_that_nobody_asks_keep_nobody_out() -> None:
+    """Who comes when all places are taken has that of the stream that waited longest; one that is answered stays."""
+    async with served() as (world, server, channel):
+        busy = channel.stream_stream(STREAM)()
+        await busy.write(question(0.0))
+        await world.until(lambda: world.held.began == [0.0], "the first to run")
+        idle, answered = [], 0
+        with contextlib.suppress(TimeoutError):
+            for _ in range(2 * grpc_server.CALLS_MAX):
+                idle.append(channel.stream_stream(STREAM)())
+                async with asyncio.timeout(PATIENCE_S):
+                    await idle[-1].write(b"\xff" * 10)
+                    answered += await idle[-1].read() != grpc.aio.EOF
+        assert answered == 2 * grpc_server.CALLS_MAX
+        assert await _code(channel.unary_unary(LIVE)(b"")) == "OK"
+        async with asyncio.timeout(PATIENCE_S):
+            assert await idle[0].code() == grpc.StatusCode.UNAVAILABLE
+            assert "waited longest" in await idle[0].details()
+        world.held.go.release()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await busy.read() != grpc.aio.EOF
+        for stream in (busy, *idle):
+            stream.cancel()
+        await world.until(lambda: not len(server._streams), "all to be over")
+
+
 async def _awaited(call: Any) -> bytes:
     async with asyncio.timeout(PATIENCE_S):
         return bytes(await call)
@@ -163,8 +191,14 @@ def _errors_have_no_code(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(grpc_server, "_CODES", {})
 
 
+def _streams_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(grpc_streams.StreamPlaces, "enter", lambda self, stream: self._working.add(stream))
+    patch.setitem(globals(), "PATIENCE_S", 5.0)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_errors_have_no_code, test_bounds_are_told_as_such),
+    (_streams_stay, test_streams_that_nobody_asks_keep_nobody_out),
 ]
 
 
