@@ -34,14 +34,15 @@ SENDER_BURST = 200_000
 """Units that may come at once from one sender: questions and repairs of a newcomer that lacks 1.6 MB."""
 AUTHOR_BYTES_S = 4_000
 """Bytes a second that are taken in of one author: ten times what a busy node's sightings, claims and records take."""
-AUTHOR_BURST_BYTES = 131_072
-"""The same at once: a log of 1,300 sightings that a newcomer reads; in ten seconds it is two thirds of a budget."""
+AUTHOR_BURST_BYTES = 98_304
+"""The same at once: a log of 1,000 sightings that a newcomer reads. Every node passes about one copy of it on: with that,
+the rates of ten seconds and `RELAY_BURST_BYTES` it is twice a budget (`tests/sim/test_author_air.py`)."""
 AUTHOR_RESUME_BYTES = 8_192
 """What a debtor must have again before it is heard: two seconds, so that peers learn of each change before the next."""
 RELAY_BYTES_S = 6_000
 """Bytes of one other author's that a node sends a second beside one copy of what it takes in: repairs of what was lost
 and, with that copy, 2.5 times what an author may write at length; who relays to three others passes 3 kB/s on."""
-RELAY_BURST_BYTES = 32_768
+RELAY_BURST_BYTES = 16_384
 """The same at once, beside one copy of what is held: what a peer that restarted without a journal lacks."""
 RELAY_ASKER_SHARE = 16
 """One part in so many of that rate is for an asker that has had its copy, while others may still want theirs."""

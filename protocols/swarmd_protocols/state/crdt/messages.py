@@ -58,7 +58,7 @@ HELD = 5
 ROOM = 7
 """In a summary, instead of a stream: the sender takes at most n bytes of this origin for now, which wrote much of late;
 where n is 0 it is in debt there: nothing of it is to be sent until a summary shows its positions again."""
-ROOM_UNSAID_BYTES = 65_536
+ROOM_UNSAID_BYTES = 49_152
 """Of an origin for which a summary names no room so much is sent in one answer: half of what a node takes in of one
 author at once (`quota.AUTHOR_BURST_BYTES`). So nobody is sent more of an author than it could take."""
 PROVEN = 4
