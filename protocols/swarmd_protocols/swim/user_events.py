@@ -350,16 +350,15 @@ class UserEvents:
     def _lower(self, denied: Sequence[Denial], shown: Mapping[bytes, int]) -> None:
         """What the first answer said alone does not hold; those who may have heard it here hear what does.
 
-        Up to what was `shown` it holds. In a mesh that may yet have to cross here: then it is kept, and not delivered.
+        Up to what was `shown` it holds. That may yet have to cross here, in a mesh that this node does not know of yet:
+        it is kept, and not delivered.
         """
         core = self.core
         lowered = False
         for node, taken, delivered, _ in denied:
             last = shown.get(node, 0)
-            if last and core.view.weighs_links:
+            if last:
                 self.journal.note(node, max(last, self.journal.told(node)))
-            elif last:
-                delivered = max(delivered, last)
             log, origin = self.logs.get(node), self._origin(node)
             held = max((kept for kept, _ in log.kept if kept <= taken), default=0) if log is not None else 0
             if log is None or log.delivered < taken or taken in (held, delivered):
