@@ -17,7 +17,7 @@ QUIET = {"release.chance": 0.0, "swarm.seconds": 60, "checks.settle_s": 20}
 
 
 def busiest(seed: int, strokes_per_s: int) -> int:
-    """What the busiest of six sends in ten seconds, bytes a second, while the seventh fills everybody's disk, or not."""
+    """What the busiest of six sends in ten seconds, bytes a second, while the seventh fills disks, or not."""
     most = 0
 
     def look(run: Simulation) -> Callable[[int], None]:

@@ -35,7 +35,7 @@ SENDER_BURST = 200_000
 AUTHOR_BYTES_S = 4_000
 """Bytes a second that are taken in of one author: ten times what a busy node's sightings, claims and records take."""
 AUTHOR_BURST_BYTES = 98_304
-"""The same at once: a log of 1,000 sightings that a newcomer reads. Every node passes about one copy of it on: with that,
+"""The same at once: a log of 1,000 sightings that a newcomer reads. Every node passes one copy of it on: with that,
 the rates of ten seconds and `RELAY_BURST_BYTES` it is twice a budget (`tests/sim/test_author_air.py`)."""
 AUTHOR_RESUME_BYTES = 8_192
 """What a debtor must have again before it is heard: two seconds, so that peers learn of each change before the next."""
