@@ -7,6 +7,7 @@ passed over, so that it keeps nothing else back.
 
 import asyncio
 import base64
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -210,6 +211,9 @@ def _read(source: str, name: str, most: int) -> bytes:
                 data = answer.read(most + 1)
         except urllib.error.URLError as error:
             raise OSError(f"{address}: {error.reason}") from error
+        except http.client.HTTPException as error:
+            # An address with a blank in it, or a server that speaks something else: no subclass of `OSError`.
+            raise OSError(f"{address}: {error or type(error).__name__}") from error
     if len(data) > most:
         raise OSError(f"{source}/{name} is larger than the {most} bytes that it may have")
     return bytes(data)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from swarmd.federation import descent as module
 from swarmd.federation.descent import Descent
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.release.author import STATEMENT
@@ -41,7 +43,7 @@ class Below:
         descent = Descent(self.daemon, self.outbox, CRYPTO, sources)
         descent.take(log, rows)
         task = asyncio.create_task(descent.run())
-        while descent._rows:
+        while descent._rows and not task.done():
             await asyncio.sleep(0.01)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -168,3 +170,43 @@ async def test_only_allowed_sources_are_asked_and_only_what_hashes_is_taken(
     descent = await below.take([DownRow(2, FactKind.BUNDLE, row)], sources=(str(tmp_path),))
     assert (descent.fetched, below.daemon.commands) == (0, [])
     assert "damaged" in below.daemon.problems[-1]
+
+
+@contextlib.contextmanager
+def answering(words: bytes) -> Iterator[str]:
+    """A server that says the same to whoever connects, and then nothing more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    one, _ = listener.accept()
+                    with one:
+                        one.recv(4096)
+                        one.sendall(words)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("words", "below_it"),
+    [(b"nonsense\r\n\r\n", ""), (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nhalf", ""), (b"", "/a b")],
+    ids=["no HTTP", "cut short", "a blank in the address"],
+)
+async def test_a_source_that_answers_nonsense_ends_no_gateway(
+    below: Below, monkeypatch: pytest.MonkeyPatch, words: bytes, below_it: str
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_S", 0.001)
+    with answering(words) as place:
+        row = BundleRow(bytes(32), (place + below_it,))
+        rows = [DownRow(1, FactKind.BUNDLE, encode_row(row)), DownRow(2, FactKind.FACT, fact())]
+        descent = await below.take(rows, sources=(place,))
+    assert descent.refused == 1
+    assert below.note("mast") == fact()
+    assert below.outbox.have == (LOG, 2)
