@@ -1,5 +1,7 @@
 """What comes down: signed statements, bundles and facts, put into the swarm in the region's order.
 
+Bundles are fetched beside the rest: what lies on a slow server keeps no statement back.
+
 Nothing here is a command. A statement counts by the fleet's own officers, a fact by its own operators, a bundle by the
 digests that a signed release names; who signed is judged here, and again by every node. What does not hold is said and
 passed over, so that it keeps nothing else back.
@@ -39,7 +41,7 @@ _TRUST_KINDS = ("root", "node", "revoke")
 
 
 class Descent:
-    """Does one row after the other.
+    """Does one row after the other, and fetches one bundle after the other meanwhile.
 
     Args:
         daemon: The node.
@@ -55,7 +57,10 @@ class Descent:
         self._sources = tuple(sources)
         self._rows: dict[int, DownRow] = {}
         self._log = b""
-        self._is_new = asyncio.Event()
+        self._over: set[int] = set()
+        """Rows that are done while one before them is not."""
+        self._is_new = (asyncio.Event(), asyncio.Event())
+        """For statements and facts; for bundles."""
         self.fetched = 0
         self.refused = 0
 
@@ -65,34 +70,50 @@ class Descent:
         if log != self._log:
             self._log = log
             self._rows.clear()
+            self._over.clear()
             if held != log:
                 self._outbox.have = (log, 0)
                 done = 0
         for row in rows:
-            if row.seq > done and len(self._rows) < QUEUE_ROWS:
+            if row.seq > done and row.seq not in self._over and len(self._rows) + len(self._over) < QUEUE_ROWS:
                 self._rows.setdefault(row.seq, row)
-        self._is_new.set()
+        for is_new in self._is_new:
+            is_new.set()
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for is_bundle in (False, True):
+                tasks.create_task(self._keep_doing(is_bundle))
+
+    async def _keep_doing(self, is_bundle: bool) -> None:
         while True:
-            await self._is_new.wait()
-            self._is_new.clear()
-            while self._rows:
-                seq, log = min(self._rows), self._log
-                row = self._rows[seq]
+            await self._is_new[is_bundle].wait()
+            self._is_new[is_bundle].clear()
+            while mine := [seq for seq, row in self._rows.items() if (row.kind == FactKind.BUNDLE) is is_bundle]:
+                seq, log = min(mine), self._log
                 try:
-                    await self._do(row)
+                    await self._do(self._rows[seq])
                 except (DaemonError, ProtocolError, OSError, ValueError) as error:
                     self.refused += 1
                     self._daemon.note_problem("gateway", f"row {seq} from above is passed over: {error}")
                 if log == self._log:
                     self._rows.pop(seq, None)
-                    try:
-                        self._outbox.have = (log, max(seq, self._outbox.have[1]))
-                    except DaemonError as error:
-                        # The region sends it again: done twice is done.
-                        self._daemon.note_problem("gateway", str(error))
+                    self._finish(seq, log)
+
+    def _finish(self, seq: int, log: bytes) -> None:
+        """A row is done: so is everything in front of the first that is not."""
+        self._over.add(seq)
+        first = min(self._rows, default=max(self._over) + 1)
+        done = [one for one in self._over if one < first]
+        self._over.difference_update(done)
+        if not done:
+            return
+        try:
+            self._outbox.have = (log, max(*done, self._outbox.have[1]))
+        except DaemonError as error:
+            # The region sends it again: done twice is done.
+            self._daemon.note_problem("gateway", str(error))
 
     async def _do(self, row: DownRow) -> None:
         match row.kind:

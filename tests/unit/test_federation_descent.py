@@ -210,3 +210,35 @@ async def test_a_source_that_answers_nonsense_ends_no_gateway(
     assert descent.refused == 1
     assert below.note("mast") == fact()
     assert below.outbox.have == (LOG, 2)
+
+
+async def test_a_bundle_that_does_not_come_keeps_no_statement_back(
+    below: Below, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    goes_on = threading.Event()
+
+    def hang(*_: object) -> bytes:
+        goes_on.wait(30)
+        raise OSError("the line is cut")
+
+    monkeypatch.setattr(module, "_read", hang)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.001)
+    bundle = DownRow(1, FactKind.BUNDLE, encode_row(BundleRow(bytes(32), (str(tmp_path),))))
+    rows = [bundle, DownRow(2, FactKind.FACT, fact()), DownRow(3, FactKind.STATEMENT, below.mesh.roots[-1])]
+    descent = Descent(below.daemon, below.outbox, CRYPTO, (str(tmp_path),))
+    task = asyncio.create_task(descent.run())
+    try:
+        for _ in range(3):  # The region says them again: it is told that the first is not done.
+            descent.take(LOG, rows)
+            await asyncio.sleep(0.05)
+        assert below.daemon.statements_in == [("root", below.mesh.roots[-1])], "an officer's statement waits, or came twice"
+        assert below.outbox.have == (LOG, 0), "the bundle counts as done"
+        goes_on.set()
+        while descent._rows:
+            await asyncio.sleep(0.01)
+        assert below.outbox.have == (LOG, 3)
+    finally:
+        goes_on.set()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
