@@ -175,7 +175,7 @@ class Region:
         try:
             with self._store.transaction():
                 for _, gate, heard in gathered:
-                    if heard.is_certified:
+                    if heard.is_certified and not heard.is_past:
                         fresh.setdefault(gate.key, {}).setdefault(heard.gateway, []).extend(
                             self._write_apart(gate, heard, now_ms)
                         )
@@ -241,6 +241,8 @@ class Region:
         return news
 
     def _hear(self, path: int, gate: Gate, heard: Heard, now_s: float) -> None:
+        if heard.is_past:
+            return
         lines = self._lines[gate.key]
         line = lines.get(heard.gateway)
         if line is None:
@@ -268,6 +270,8 @@ class Region:
         if line is None:
             # A key without a certificate is asked for one; it has no place of its own yet.
             line = _Line(heard.public_key, path, 0.0)
+        elif heard.is_past:
+            line = replace(line, path=path)
         done = {seq for seq, _ in heard.taken} | {seq for seq, _ in heard.refused} | set(heard.known_before)
         life = gate.life_of(heard.gateway)
         self._answer(

@@ -16,7 +16,14 @@ from swarmd.federation.store import Store
 from swarmd_protocols.federation.flow import Flow
 from swarmd_protocols.federation.gate import Allowance, Gate, Numbers
 from tests.support import federation_bounds as bounds
-from tests.support.federation_hostile import attack_as_another, flood_another, play_back, read_another
+from tests.support.federation_hostile import (
+    attack_as_another,
+    flood_another,
+    keep_another_from_being_told,
+    keep_the_dead_alive,
+    play_back,
+    read_another,
+)
 from tests.support.federation_world import make_world
 
 Patch = pytest.MonkeyPatch
@@ -163,12 +170,37 @@ def certificates_are_forgotten(patch: Patch) -> None:
     patch.setattr(Gate, "_takes", lambda self, kind, statement: kind != "seen" and kept(self, kind, statement))
 
 
+def the_past_is_now(patch: Patch) -> None:
+    """A frame of a life that is over counts as heard now."""
+    real = Gate._open
+
+    def opened(self: Any, *given: Any) -> Any:
+        heard = real(self, *given)
+        if heard is not None:
+            heard.is_past = False
+        return heard
+
+    patch.setattr(Gate, "_open", opened)
+
+
+def one_is_told(patch: Patch) -> None:
+    """All gateways of a swarm are told their lives in turn, once in a second."""
+    told = property(lambda self: ALL_TOLD[0], lambda self, at_ns: ALL_TOLD.__setitem__(0, at_ns))
+    patch.setattr(Numbers, "told_ns", told)
+    patch.setitem(ALL_TOLD, 0, -(1 << 62))
+
+
+ALL_TOLD = {0: -(1 << 62)}
+
+
 @pytest.mark.parametrize(
     ("attack", "mutant"),
     [
         (attack_as_another, any_root),
         (attack_as_another, any_author),
         (play_back, one_quota),
+        (keep_the_dead_alive, the_past_is_now),
+        (keep_another_from_being_told, one_is_told),
         (flood_another, no_quota),
         (read_another, open_frames),
         (bounds.words_of_times_to_come_are_refused, any_time),

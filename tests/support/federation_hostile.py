@@ -190,3 +190,57 @@ def be_told_after_revocation(folder: Path) -> None:
     assert thief.known == {}, "a gateway that was shut out is told what its swarm says"
     assert len(world.seen(swarm)) == 4
     world.close()
+
+
+def keep_the_dead_alive(folder: Path) -> None:
+    """Play a frame of an earlier life back for ever: the site that has gone silent is not heard by it, nor answered."""
+    world, _, good = two(folder)
+    gateway = good.gateways[0]
+    site = encode_row(SiteRow(BEGIN_MS, 1, 1, 1, 1, 0, 0, False, 0, 0, ""))
+    gateway.outbox.put([Waiting(RowKind.SITE, b"site", site)], BEGIN_MS)
+    gateway.say(7, 700)
+    world.pump(1_000)
+    recorded = [frame for frame in world.flying if frame.place.way is Way.UP and frame.place.swarm == good.pin.key]
+    world.settle()
+    gateway.kill()
+    gateway.say(8, 700)
+    world.settle()
+    assert world.store is not None
+    world.store._db.execute("UPDATE sites SET heard_ms = 1")  # An age ago.
+    line = world.region._lines[good.pin.key][gateway.node]
+    line.heard_s, line.path, have = 0.0, 1, line.have
+    for frame in recorded:
+        world.region.on_frame(0, frame.place, frame.data)
+    world.region.write()
+    assert world.store._db.execute("SELECT heard_ms FROM sites").fetchall() == [(1,)], "a site is heard by what is old"
+    line = world.region._lines[good.pin.key][gateway.node]
+    assert (line.heard_s, line.path, line.have) == (0.0, 1, have), "what is old says where answers go"
+    world.close()
+
+
+def keep_another_from_being_told(folder: Path) -> None:
+    """Play one gateway's frames back: another, whose clock and disk are gone, is told its life all the same."""
+    world = make_world(folder, random.Random(1), swarms=1, gateways=2)
+    [swarm] = world.swarms
+    recorded: list[Frame] = []
+    for gateway in swarm.gateways:
+        gateway.say(1, 500)
+        world.pump(1_000)
+        recorded += [frame for frame in world.flying if frame.place.gateway == swarm.gateways[0].node]
+        world.settle()
+        gateway.kill()
+        gateway.say(1, 600)
+        world.settle()
+    poor = swarm.gateways[1]
+    poor.outbox.life = 5
+    poor.say(2, 700)
+    for _ in range(3):
+        world.pump(2_000)
+        flying, world.flying = world.flying, []
+        for frame in [*recorded, *flying]:
+            world.deliver(frame)
+        world.region.write()
+        for frame in [frame for frame in world.flying if frame.place.way is Way.DOWN]:
+            world.deliver(frame)
+    assert poor.outbox.life > 5, "what is played back of one gateway keeps another from being told its life"
+    world.close()

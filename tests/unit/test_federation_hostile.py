@@ -8,6 +8,8 @@ from tests.support.federation_hostile import (
     attack_as_another,
     be_told_after_revocation,
     flood_another,
+    keep_another_from_being_told,
+    keep_the_dead_alive,
     play_back,
     push_the_past_out,
     read_another,
@@ -36,3 +38,11 @@ def test_a_swarm_cannot_push_the_past_of_another_out(tmp_path: Path, monkeypatch
 
 def test_a_gateway_that_was_shut_out_is_told_nothing(tmp_path: Path) -> None:
     be_told_after_revocation(tmp_path)
+
+
+def test_what_is_played_back_keeps_no_dead_site_alive(tmp_path: Path) -> None:
+    keep_the_dead_alive(tmp_path)
+
+
+def test_what_is_played_back_of_one_gateway_keeps_no_other_from_being_told(tmp_path: Path) -> None:
+    keep_another_from_being_told(tmp_path)

@@ -51,7 +51,8 @@ GATEWAYS_MAX = 64
 FACTS_KEPT = 256
 """Batches whose facts are kept read: a batch is the proof of several objects, and comes with each."""
 TELL_NS = 1_000_000_000
-"""Between two looks at frames of a life that is over: old ones that are played back cost no more than this."""
+"""Between two looks at one gateway's frames of a life that is over: old ones that are played back cost no more than
+this, and keep no other gateway from being told."""
 AHEAD_MS = 3_600_000
 """A word's stamp may be so far ahead of the region's clock, milliseconds: devices without a receiver or a time server
 drift by minutes a month."""
@@ -101,6 +102,9 @@ class Heard:
     wanted: list[NodeId] = field(default_factory=list)
     """Nodes whose certificates are missing; their rows wait in the gateway's outbox."""
     is_certified: bool = True
+    is_past: bool = False
+    """It is of a life that is over, so its rows are not read. An outbox or a clock was set back, or it is played back:
+    it is told the life, and says nothing of now."""
 
 
 @dataclass(slots=True)
@@ -111,6 +115,8 @@ class Numbers:
     highest: int = -1
     seen: int = 0
     """Bit k: `highest - k` was there."""
+    told_ns: int = -TELL_NS
+    """When a frame of a life that was over was answered last."""
 
     def is_copy(self, life: int, number: int) -> bool:
         """Whether it was there, or is too old to tell."""
@@ -225,7 +231,6 @@ class Gate:
         self._strangers = strangers or Allowance(16_384, 1 << 20)
         self._facts: dict[bytes, Facts] = {}
         self._verified: dict[bytes, None] = {}
-        self._told_ns = -TELL_NS
         self.counts: dict[str, int] = {}
         waiting = list(restored)
         for _ in range(len(waiting)):
@@ -264,9 +269,9 @@ class Gate:
         numbers = self._numbers.get(gateway)
         if numbers is not None and numbers.is_copy(head.life, head.number):
             self._count("copies")
-            if not is_certified or head.life == numbers.life or now_ns - self._told_ns < TELL_NS:
+            if not is_certified or head.life == numbers.life or now_ns - numbers.told_ns < TELL_NS:
                 return None
-            self._told_ns = now_ns
+            numbers.told_ns = now_ns
             return self._open(head, frame, is_certified)  # An outbox or a clock was set back: it is told the life.
         allowance = self._allowance if is_certified else self._strangers
         pause_ms = allowance.pause_ms(now_ns)
@@ -288,7 +293,8 @@ class Gate:
         heard = Heard(head.sender, head.public_key, head.life, up, is_certified=is_certified)
         numbers = self._numbers.get(head.sender)
         if numbers is not None and head.life < numbers.life:
-            return heard  # Its rows are not read: the answer tells it the life.
+            heard.is_past = True
+            return heard
         self._read(heard, head)
         if heard.is_certified:
             if numbers is None:
