@@ -4,7 +4,8 @@
 
 One row a word: everything that the region accepted, with the columns of the present table. An export writes what came
 since the last one and then takes it out of the region's file, so a word lies in one place; an export that is cut short
-is written again under the same names. A file is there whole or not at all, and durable before the region forgets
+is written again under the same names. What lies there under a name stays in it: a region's file that was lost, or put
+back from a backup, gives its numbers again to other words. A file is there whole or not at all, and durable before the region forgets
 (`whole_files.py`). `asking.py` asks; any engine that reads Parquet can (docs/federation.md). Needs the extra `parquet`.
 """
 
@@ -81,9 +82,34 @@ def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int) ->
     for (swarm, day), table in tables_of(rows):
         path = folder / "objects" / f"swarm={swarm}" / f"day={day}" / f"{number:012}.parquet"
         try:
+            if path.exists():
+                table = over(path, None, table)
             write_whole(path, packed(table))
         except OSError as error:
             raise DaemonError(f"{path.parent} cannot be written: {error.strerror or error}") from error
+
+
+def over(path: str | Path, system: Any, table: Any) -> Any:
+    """pyarrow's table of words with all that a file holds beside them.
+
+    Args:
+        path: The file.
+        system: pyarrow's `FileSystem`; None: this machine's.
+        table: What is to be written there.
+
+    Raises:
+        DaemonError: The file is damaged.
+    """
+    arrow = arrow_of()
+    try:
+        with arrow.parquet.ParquetFile(path, filesystem=system) as file:
+            held = file.read()
+    except (arrow.ArrowException, OSError) as error:
+        raise DaemonError(f"{path} cannot be read: {str(error).splitlines()[0]}; move it away") from error
+    named = ("object", "stamp", "digest")
+    mine = set(zip(*(table[name].to_pylist() for name in named), strict=True))
+    others = [word not in mine for word in zip(*(held[name].to_pylist() for name in named), strict=True)]
+    return arrow.concat_tables([table, held.filter(others)], promote_options="default") if any(others) else table
 
 
 def packed(table: Any) -> memoryview:

@@ -17,6 +17,7 @@ import contextlib
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -335,10 +336,15 @@ class Store:
     # --- What goes down -----------------------------------------------------------------------------------------------
 
     def send_down(self, swarm: str, kind: int, key: bytes, body: bytes) -> None:
-        """Have something for a swarm; what has the same key is replaced."""
+        """Have something for a swarm; what has the same key is replaced.
+
+        Its number is above the last and not below the clock's milliseconds: gateways have taken in all up to a number,
+        and a file that is put back from a backup must not give that one a second time.
+        """
         with self.transaction():
+            seq = max(self.down_count() + 1, time.time_ns() // 1_000_000)
             self._db.execute("DELETE FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key))
-            self._db.execute("INSERT INTO down (swarm, kind, key, body) VALUES (?, ?, ?, ?)", (swarm, kind, key, body))
+            self._db.execute("INSERT INTO down VALUES (?, ?, ?, ?, ?)", (seq, swarm, kind, key, body))
             self._db.execute(
                 "DELETE FROM down WHERE swarm = ? AND seq <= (SELECT seq FROM down WHERE swarm = ? ORDER BY seq DESC "
                 "LIMIT 1 OFFSET ?)",

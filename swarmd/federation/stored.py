@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from swarmd.errors import DaemonError
 from swarmd.federation.asking import import_duckdb, question
-from swarmd.federation.history import arrow_of, ask_files, day_of, packed, tables_of, write_words
+from swarmd.federation.history import arrow_of, ask_files, day_of, over, packed, tables_of, write_words
 from swarmd.federation.rows import ObjectQuery
 
 _FILE = re.compile(r"/objects/swarm=([^/]+)/day=([^/]+)/[^/]+\.parquet\Z")
@@ -85,6 +85,8 @@ def write_stored(place: Stored, rows: Sequence[Mapping[str, Any]], number: int) 
         path = f"{place.base}/objects/swarm={swarm}/day={day}/{number:012}.parquet"
         try:
             place.files.create_dir(path.rpartition("/")[0], recursive=True)
+            if place.files.get_file_info(path).is_file:
+                table = over(path, place.files, table)
             data = packed(table)  # First: what cannot be written as Parquet leaves no file.
             with place.files.open_output_stream(path) as out:
                 out.write(data)

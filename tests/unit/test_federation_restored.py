@@ -1,0 +1,105 @@
+"""A region whose file was lost, or is put back from a backup: what it exported stays, what it sends arrives."""
+
+import random
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from swarmd.federation.store import FILE_NAME
+from swarmd_protocols.federation.wire import FactKind
+from tests.support.federation_world import World, make_world
+
+
+def backed_up(folder: Path) -> World:
+    """A world whose region was backed up after its first words."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    assert world.store is not None
+    world.swarms[0].gateways[0].say(1, 500)
+    world.settle()
+    world.store.send_down(world.swarms[0].pin.key.hex(), FactKind.FACT, b"first", b"1")
+    world.store._db.execute("VACUUM INTO ?", (str(folder / "backup.sqlite"),))
+    return world
+
+
+def lose(world: World, backup: Path | None) -> None:
+    """The region ends, and its file is another one."""
+    assert world.store is not None
+    world.store.close()
+    world.store = None
+    for suffix in ("", "-wal", "-shm"):
+        (world.folder / (FILE_NAME + suffix)).unlink(missing_ok=True)
+    if backup is not None:
+        shutil.copy(backup, world.folder / FILE_NAME)
+    time.sleep(0.002)  # A clock in milliseconds.
+    world.open()
+
+
+def exported_words_stay(folder: Path, backup: str, is_stored: bool = False) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra parquet)")
+    from swarmd.federation.history import export
+    from swarmd.federation.stored import Stored, write_stored
+    from tests.support.export_laws import words_in
+
+    write = None
+    if is_stored:
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+        place = Stored(SubTreeFileSystem(str(folder), LocalFileSystem()), "past", "x://past")
+        write = partial(write_stored, place)
+
+    world = backed_up(folder)
+    [gateway] = world.swarms[0].gateways
+    gateway.say(2, 600)
+    world.settle()
+    assert world.store is not None
+    assert export(world.store, folder / "past", write) == 2
+    lose(world, folder / backup if backup else None)
+    gateway.say(3, 700)
+    world.settle()
+    export(world.store, folder / "past", write)
+    assert words_in(folder / "past") == 3, "an export has written over another, or has written a word twice"
+    world.close()
+
+
+def what_is_sent_arrives(folder: Path) -> None:
+    world = backed_up(folder)
+    assert world.store is not None
+    [gateway], swarm = world.swarms[0].gateways, world.swarms[0].pin.key.hex()
+    for name in (b"second", b"third"):
+        world.store.send_down(swarm, FactKind.FACT, name, b"2")
+    gateway.outbox.have = (world.store.log, world.store.down_count())  # All of them are taken in.
+    lose(world, folder / "backup.sqlite")
+    assert world.store.log == gateway.outbox.have[0]
+    world.store.send_down(swarm, FactKind.STATEMENT, b"revocation", b"3")
+    told = [row.body for row in world.store.down(swarm, gateway.outbox.have[1], 10)]
+    assert told == [b"3"], "what is sent after a backup was put back never arrives"
+    world.close()
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "store"])
+@pytest.mark.parametrize("backup", ["backup.sqlite", ""], ids=["put back", "lost"])
+def test_an_export_writes_over_no_other(tmp_path: Path, backup: str, is_stored: bool) -> None:
+    exported_words_stay(tmp_path, backup, is_stored)
+
+
+def test_what_is_sent_after_a_backup_was_put_back_arrives(tmp_path: Path) -> None:
+    what_is_sent_arrives(tmp_path)
+
+
+def test_an_export_that_forgets_what_lies_there_breaks_the_law(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from swarmd.federation import history
+
+    monkeypatch.setattr(history, "over", lambda path, system, table: table)
+    with pytest.raises(AssertionError):
+        exported_words_stay(tmp_path, "")
+
+
+def test_numbers_without_a_clock_break_the_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    with pytest.raises(AssertionError):
+        what_is_sent_arrives(tmp_path)
