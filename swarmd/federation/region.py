@@ -105,6 +105,8 @@ class Region:
         """Swarm to its gateways that were heard."""
         self._unkept: set[bytes] = set()
         """Swarms whose trust has news that the disk did not take."""
+        self._told = set(self.gates)
+        """Swarms of which more statements may be on the disk than count: all that came, until the bounds are kept."""
         self._gathered: list[tuple[int, Gate, Heard]] = []
         self._is_gathering = asyncio.Event()
         self._down_seen = -1
@@ -232,13 +234,19 @@ class Region:
                 case SiteRow():
                     store.put_site(swarm, heard.gateway, taken, now_ms)
                 case TrustTaken():
-                    pass
-        if gate.key in self._unkept or any(isinstance(taken, TrustTaken) for _, taken in heard.taken):
-            store.keep_trust(swarm, [one for one in gate.trust.journalled() if one[0] != "group"])
+                    # What it replaces goes with the next tidy: a swarm that says one after the other costs no more.
+                    store.add_trust(swarm, taken.kind, taken.statement)
+                    self._told.add(gate.key)
+        if gate.key in self._unkept:
+            self._keep_trust(gate)
         store.keep_life(swarm, heard.gateway, *max((heard.life, -1), gate.last_of(heard.gateway)))
         store.heard(swarm, heard.gateway, heard.up.dropped, now_ms)
         self.counts["refused"] += len(heard.refused)
         return news
+
+    def _keep_trust(self, gate: Gate) -> None:
+        """Exactly what counts. Inside a transaction."""
+        self._store.keep_trust(gate.key.hex(), [one for one in gate.trust.journalled() if one[0] != "group"])
 
     def _hear(self, path: int, gate: Gate, heard: Heard, now_s: float) -> None:
         if heard.is_past:
@@ -320,6 +328,10 @@ class Region:
         for key, lines in self._lines.items():
             self._lines[key] = {node: line for node, line in lines.items() if now_s - line.heard_s < LIVE_S}
         try:
+            with self._store.transaction():
+                for key in sorted(self._told):
+                    self._keep_trust(self.gates[key])
+            self._told.clear()
             gone = self._store.tidy()
         except sqlite3.Error as error:
             self._say(f"the region's file takes nothing: {error}; make room on that disk")

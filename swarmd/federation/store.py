@@ -313,6 +313,10 @@ class Store:
         """(kind, statement) of what is kept of a swarm's trust."""
         return list(self._db.execute("SELECT kind, statement FROM trust WHERE swarm = ?", (swarm,)))
 
+    def add_trust(self, swarm: str, kind: str, statement: bytes) -> None:
+        """Keep this one too. Inside a transaction."""
+        self._db.execute("INSERT OR IGNORE INTO trust VALUES (?, ?, ?)", (swarm, kind, statement))
+
     def keep_trust(self, swarm: str, statements: Iterable[tuple[str, bytes]]) -> None:
         """Keep exactly these. Inside a transaction."""
         self._db.execute("DELETE FROM trust WHERE swarm = ?", (swarm,))

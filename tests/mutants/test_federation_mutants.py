@@ -170,6 +170,22 @@ def certificates_are_forgotten(patch: Patch) -> None:
     patch.setattr(Gate, "_takes", lambda self, kind, statement: kind != "seen" and kept(self, kind, statement))
 
 
+def all_again(patch: Patch) -> None:
+    """Each statement has all of a swarm's written."""
+    real = Region._write_one
+
+    def write(self: Any, gate: Any, heard: Any, now_ms: int) -> Any:
+        self._keep_trust(gate)
+        return real(self, gate, heard, now_ms)
+
+    patch.setattr(Region, "_write_one", write)
+
+
+def statements_wait(patch: Patch) -> None:
+    """A statement is on the disk only once the bounds were kept."""
+    patch.setattr(Store, "add_trust", lambda *_: None)
+
+
 def the_past_is_now(patch: Patch) -> None:
     """A frame of a life that is over counts as heard now."""
     real = Gate._open
@@ -198,6 +214,8 @@ ALL_TOLD = {0: -(1 << 62)}
     [
         (attack_as_another, any_root),
         (attack_as_another, any_author),
+        (bounds.a_statement_costs_what_it_is, all_again),
+        (bounds.a_statement_costs_what_it_is, statements_wait),
         (play_back, one_quota),
         (keep_the_dead_alive, the_past_is_now),
         (keep_another_from_being_told, one_is_told),

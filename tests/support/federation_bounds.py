@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from swarmd.federation import bounds
+from swarmd.federation.outbox import Waiting
 from swarmd.federation.store import Store
 from swarmd_protocols.federation.gate import AHEAD_MS, RecordRow
 from swarmd_protocols.federation.objects import Derived
-from swarmd_protocols.federation.wire import SiteRow, Way
+from swarmd_protocols.federation.wire import RowKind, SiteRow, TrustRow, Way, encode_row
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.reports import Report, Verdict
 from swarmd_protocols.state.crdt.batch import Stream
 from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.trust.identity import dev_role_seeds, enrol, make_dev_identity
 from tests.support.federation_world import CRYPTO, Frame, make_world
 
 
@@ -43,9 +45,44 @@ def a_restart_forgets_no_certificate(folder: Path) -> None:
     [gateway] = swarm.gateways
     gateway.say(1, 600)
     world.settle()
+    world.region.tidy(0.0)
     world.open()
     gate = world.region.gates[swarm.pin.key]
     assert gate.is_gateway(CRYPTO.public_key(gateway.identity.seed)), "a gateway is a stranger after a restart"
+    world.close()
+
+
+def a_statement_costs_what_it_is(folder: Path) -> None:
+    """What one more certificate has the region write does not grow with how many a swarm has; a restart has them all,
+    and what was replaced goes."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    nodes = [make_dev_identity(swarm.secret, swarm.name, f"n{at}", CRYPTO) for at in range(80)]
+    gateway.trust(*nodes[:-1])
+    world.settle()
+    assert world.store is not None
+    database = world.store._db
+    before = database.total_changes
+    gateway.trust(nodes[-1])
+    world.settle()
+    assert database.total_changes - before < 20, "one statement has all that a swarm has said written again"
+    for _ in range(2):
+        trust = world.region.gates[swarm.pin.key].trust
+        assert all(trust.certified(one.node) for one in nodes), "a certificate is forgotten"
+        world.open()
+    seeds = dev_role_seeds(swarm.secret, "enrol")
+    again = [
+        enrol(nodes[0].seed, "n0", swarm.name, nodes[0].roots, (), seeds, CRYPTO, counter=counter).certificate
+        for counter in (5, 6)
+    ]
+    for statement in again:
+        row = Waiting(RowKind.TRUST, statement[-64:], encode_row(TrustRow("node", statement)))
+        gateway.outbox.put([row], world.now_ms)
+        world.settle()
+    world.region.tidy(0.0)
+    held = [statement for _, statement in world.store.trust(swarm.pin.key.hex())]
+    assert [one in held for one in again] == [False, True], "what was replaced stays"
     world.close()
 
 

@@ -21,6 +21,7 @@ from tests.unit.test_federation_publisher import ALL, Site
     [
         laws.words_of_times_to_come_are_refused,
         laws.a_restart_forgets_no_certificate,
+        laws.a_statement_costs_what_it_is,
         laws.frames_of_before_a_restart_are_copies,
         laws.a_row_that_cannot_be_written_stops_nobody,
         laws.a_swarm_has_a_bound_and_each_node_its_share,
