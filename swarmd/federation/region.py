@@ -173,11 +173,13 @@ class Region:
         gathered, self._gathered = self._gathered, []
         now_ms, now_s = round(time.time() * 1000), time.monotonic()
         fresh: dict[bytes, dict[NodeId, list[bytes]]] = {}
-        spoken = {gate.key for _, gate, heard in gathered if heard.is_certified}
+        spoken = {gate.key for _, gate, _ in gathered}
         try:
             with self._store.transaction():
                 for _, gate, heard in gathered:
-                    if heard.is_certified and not heard.is_past:
+                    if not heard.is_certified:
+                        self._add_trust(gate, heard)
+                    elif not heard.is_past:
                         fresh.setdefault(gate.key, {}).setdefault(heard.gateway, []).extend(
                             self._write_apart(gate, heard, now_ms)
                         )
@@ -185,7 +187,7 @@ class Region:
             # A gate has taken its statements: said again they are no news to it, so the next turn writes all of them.
             self._unkept |= spoken
             raise
-        self._unkept -= spoken
+        self._unkept -= {gate.key for _, gate, heard in gathered if not heard.is_past}
         self._look_down()
         for path, gate, heard in gathered:
             self._hear(path, gate, heard, now_s)
@@ -234,15 +236,22 @@ class Region:
                 case SiteRow():
                     store.put_site(swarm, heard.gateway, taken, now_ms)
                 case TrustTaken():
-                    # What it replaces goes with the next tidy: a swarm that says one after the other costs no more.
-                    store.add_trust(swarm, taken.kind, taken.statement)
-                    self._told.add(gate.key)
-        if gate.key in self._unkept:
-            self._keep_trust(gate)
+                    pass
+        self._add_trust(gate, heard)
         store.keep_life(swarm, heard.gateway, *max((heard.life, -1), gate.last_of(heard.gateway)))
         store.heard(swarm, heard.gateway, heard.up.dropped, now_ms)
         self.counts["refused"] += len(heard.refused)
         return news
+
+    def _add_trust(self, gate: Gate, heard: Heard) -> None:
+        """What it says of trust, also of a key that nobody vouches for. Inside a transaction."""
+        if gate.key in self._unkept:
+            self._keep_trust(gate)
+        for _, taken in heard.taken:
+            if isinstance(taken, TrustTaken):
+                # What it replaces goes with the next tidy: a swarm that says one after the other costs no more.
+                self._store.add_trust(gate.key.hex(), taken.kind, taken.statement)
+                self._told.add(gate.key)
 
     def _keep_trust(self, gate: Gate) -> None:
         """Exactly what counts. Inside a transaction."""

@@ -12,7 +12,7 @@ from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_re
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.federation.wire import RowKind, TrustRow, Way, encode_row
 from swarmd_protocols.trust.identity import dev_root
-from tests.support.federation_hostile import revocation_of
+from tests.support.federation_hostile import inject, revocation_of
 from tests.support.federation_world import World, make_world
 
 
@@ -122,3 +122,19 @@ def test_a_pin_that_no_region_could_read_is_refused(entry: SwarmEntry, remedy: s
     assert len(read_pins(folder, read_config(folder))) == 1
     assert sorted(path.name for path in (folder / "roots").iterdir()) == ["farm.root"]
     assert not list(tmp_path.glob("*.root"))
+
+
+def test_a_revocation_that_a_stranger_brings_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+    """Whose certificate the region lacks may be the first to say who was shut out."""
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [thief] = swarm.gateways
+    thief.say(1, 500)
+    world.settle()
+    statement = revocation_of(swarm, thief)
+    revoked = Waiting(RowKind.TRUST, b"", encode_row(TrustRow("revoke", statement)))
+    inject(world, b"x" * 32, swarm.pin.key, thief, [revoked])
+    assert thief.node in world.region.gates[swarm.pin.key].trust.revoked
+    world.open()
+    assert thief.node in world.region.gates[swarm.pin.key].trust.revoked, "what was acknowledged is forgotten"
+    world.close()
