@@ -10,6 +10,9 @@
     sites     (swarm, gateway, …)               the gateways' own word, and when they were heard
     trust, lives, down, facts                   what must survive a restart
 
+Each transaction is synced before it counts: what is acknowledged leaves the gateways' outboxes, and must not go with a
+power cut here.
+
 Every write is an upsert with an order of its own, so rows in any order, twice, or by two gateways end alike.
 """
 
@@ -106,7 +109,7 @@ class Store:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._db = open_sound(
-                    path, ("synchronous=NORMAL", "wal_autocheckpoint=1000", "journal_size_limit=8388608"), _SCHEMA
+                    path, ("synchronous=FULL", "wal_autocheckpoint=1000", "journal_size_limit=8388608"), _SCHEMA
                 )
                 self._db.execute(f"PRAGMA cache_size=-{8 << 10}")
                 self._add_column("lives", "number INTEGER NOT NULL DEFAULT -1")
