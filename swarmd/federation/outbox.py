@@ -2,10 +2,11 @@
 
     rows    (seq, kind, key, body, proofs, mark, bytes, at_ms)   in the order of `seq`; one row for each (kind, key)
     known   (object, stamp, digest)                          objects as the region has them
-    facts   (name, value)                                    the outbox's name, the life, counts, the place in the log
+    facts   (name, value)                                    the life, counts, the place in the log
 
 A newer row of one key replaces an unsent one and gets a new number: of a thing that changes only the last word counts.
-Numbers are never used twice. A row leaves when it is acknowledged, or when the bounds are reached: then what can be
+Numbers are never used twice under one name. Each start takes a new name: a power cut, or a disk that is put back from a
+copy, gives numbers again, and an acknowledgement of before must not take what bears one of them now. A row leaves when it is acknowledged, or when the bounds are reached: then what can be
 said again goes first (`_GOES_FIRST`), the oldest first, and counts as dropped; objects go last.
 
 What the process has been told survives it (`synchronous=NORMAL`); a power cut may take the last moments, which the
@@ -27,7 +28,7 @@ from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind
 
 FILE_NAME = "outbox.sqlite"
 KNOWN_MAX = 200_000
-"""Objects that are known to be at the region, 20 MB: those learned longest ago are forgotten, and would be said
+"""Objects that are known to be at the region, 20 MB there and 45 MB in memory: those learned longest ago are forgotten, and would be said
 again."""
 LOST_MAX = 50_000
 """Dropped rows that are kept in mind, 3 MB: as many as it is known of what was said last."""
@@ -105,7 +106,7 @@ class Outbox:
                     raise
                 self.moved_aside = move_aside(path)
                 self._db = open_sound(path, settings, _SCHEMA)
-            self.epoch = self._fact("epoch") or self._named()
+            self.epoch = os.urandom(EPOCH_BYTES)
             stored = int.from_bytes(self._fact("life"), "big")
             self.life = max(stored + 1, int(time.time()))
             self._keep("life", self.life.to_bytes(8, "big"))
@@ -268,7 +269,8 @@ class Outbox:
                 [(key, stamp, digest) for key, (stamp, digest) in objects.items()],
             )
             self._db.execute(
-                "DELETE FROM known WHERE rowid IN (SELECT rowid FROM known ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                # Numbers without a gap: only the lowest ever go.
+                "DELETE FROM known WHERE rowid <= (SELECT max(rowid) FROM known) - ?",
                 (KNOWN_MAX,),
             )
 
@@ -297,11 +299,6 @@ class Outbox:
         self.life = max(self.life, above) + 1
         with self._transaction():
             self._keep("life", self.life.to_bytes(8, "big"))
-
-    def _named(self) -> bytes:
-        name = os.urandom(EPOCH_BYTES)
-        self._keep("epoch", name)
-        return name
 
     def _fact(self, name: str) -> bytes:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from swarmd import __version__
 from swarmd.errors import DaemonError
 from swarmd.federation.above import GatewayDaemon
-from swarmd.federation.outbox import LOST_MAX, Done, Outbox, Waiting
+from swarmd.federation.outbox import KNOWN_MAX, LOST_MAX, Done, Outbox, Waiting
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import MemberState, StateChanged
 from swarmd_protocols.errors import IdentityError, WireError
@@ -180,6 +180,8 @@ class Publisher:
         for key, word in news.items():
             if word > self.known.get(key, (-1, b"")):
                 self.known[key] = word
+        while len(self.known) > KNOWN_MAX:
+            del self.known[next(iter(self.known))]
         self._outbox.learn(news)
 
     # --- What is said -------------------------------------------------------------------------------------------------
@@ -221,11 +223,13 @@ class Publisher:
             for one in part:
                 self._missed.pop(one.view.object_id, None)
                 missing.discard(one.view.object_id)
-                if one.view.tier != "candidate":
-                    shown += 1
-                    row = self._object_row(one, now_s)
-                    if row is not None:
-                        rows.append(row)
+                if one.view.tier == "candidate":
+                    self._later.pop(one.view.object_id, None)
+                    continue
+                shown += 1
+                row = self._object_row(one, now_s)
+                if row is not None:
+                    rows.append(row)
             await asyncio.sleep(0)
         if wanted is None:
             self.shown = shown

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swarmd.errors import ConfigError, DaemonError
-from swarmd.federation.outbox import Waiting
+from swarmd.federation.outbox import FILE_NAME, Waiting
 from swarmd.federation.region import LIVE_S
 from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config, read_pins
 from swarmd_protocols.crypto import NaClCrypto
@@ -137,4 +137,41 @@ def test_a_revocation_that_a_stranger_brings_is_on_the_disk_before_it_is_acknowl
     assert thief.node in world.region.gates[swarm.pin.key].trust.revoked
     world.open()
     assert thief.node in world.region.gates[swarm.pin.key].trust.revoked, "what was acknowledged is forgotten"
+    world.close()
+
+
+def test_what_a_region_acknowledges_is_synced(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    assert world.store is not None
+    assert world.store._db.execute("PRAGMA synchronous").fetchone() == (2,), "a power cut takes what is acknowledged"
+    world.close()
+
+
+def test_an_old_acknowledgement_takes_no_row_of_an_outbox_that_a_power_cut_set_back(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    gateway.say(1, 500)
+    world.settle()
+    path = gateway.folder / FILE_NAME
+    gateway.outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    on_disk = path.read_bytes()
+    for thing in (2, 4):
+        gateway.say(thing, 500)
+    world.pump(100)
+    for frame in [world.flying.pop() for _ in range(len(world.flying))]:
+        world.deliver(frame)
+    world.region.write()
+    answers, world.flying = world.flying, []
+    assert answers
+    gateway.outbox.close()
+    path.write_bytes(on_disk)
+    gateway.boot()
+    gateway.say(3, 500)
+    [(seq, _)] = [row for row in gateway.outbox.waiting(10) if row[1]]
+    for frame in answers:
+        world.deliver(frame)
+    assert seq in [number for number, _ in gateway.outbox.waiting(10)], "a row that the region never had is done"
+    world.settle()
+    world.check()
     world.close()

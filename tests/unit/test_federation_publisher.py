@@ -3,10 +3,12 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from swarmd.errors import DaemonError
+from swarmd.federation import outbox as outbox_module
 from swarmd.federation import publisher as module
 from swarmd.federation.outbox import FILE_NAME, Done, Outbox
 from swarmd.federation.publisher import Publisher
@@ -196,3 +198,36 @@ async def test_what_a_full_disk_did_not_take_is_said_when_it_takes_it(site: Site
     assert len(await site.said(0)) == 30
     trust = [row for row in site.outboxes[0].read(range(1_000)) if row.kind == RowKind.TRUST]
     assert len(trust) == 3, "certificates that were not written down are said again"
+
+
+def test_what_the_region_is_known_to_have_has_a_bound_in_memory_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KNOWN_MAX", 5)
+    monkeypatch.setattr(outbox_module, "KNOWN_MAX", 5)
+    for number in range(20):
+        site.publishers[0].on_known([Known(number.to_bytes(8, "big"), 1, bytes(8))])
+    site.publishers[0].on_known([Known((16).to_bytes(8, "big"), 2, bytes(8))])
+    assert [key[7] for key in site.publishers[0].known] == [15, 16, 17, 18, 19]
+    assert site.outboxes[0].known() == site.publishers[0].known
+
+
+async def test_what_is_no_more_confirmed_is_not_looked_at_for_ever(site: Site) -> None:
+    site.publishers[0].claim(ALL, 1)
+    site.see(1)
+    await site.said(0)
+    site.acknowledge(0)
+    site.see(1, score=900)
+    await site.said(0)
+    publisher = site.publishers[0]
+    [name] = publisher._later
+    publisher._later[name] = 0.0
+    real = site.daemons[0].evidence
+
+    def shaken(wanted):  # type: ignore[no-untyped-def]
+        for part in real(wanted):
+            yield [SimpleNamespace(view=SimpleNamespace(object_id=one.view.object_id, tier="candidate")) for one in part]
+
+    site.daemons[0].evidence = shaken  # type: ignore[method-assign]
+    await publisher.scan()
+    assert publisher._later == {}
