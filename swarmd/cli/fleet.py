@@ -113,7 +113,8 @@ def _ask(args: argparse.Namespace) -> int:
         answer = store.objects(query, now_ms, round(config.stale_s * 1000))
         if args.fleet_verb == "objects" and args.history is not None:
             names = {site.key: site.swarm for site in answer.sites}
-            rows = _past(args.history, query, tuple(names))
+            # No key at all would ask for every swarm's.
+            rows = _past(args.history, query, tuple(names)) if names else []
             told = tuple({**row, "name": names[row["swarm"]]} for row in rows)
             answer = msgspec.structs.replace(answer, objects=told, is_cut=len(rows) == query.limit)
         if args.fleet_verb == "objects" and args.live:

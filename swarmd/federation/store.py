@@ -427,7 +427,8 @@ class Store:
             rows = self._db.execute(
                 "SELECT as_of_ms, heard_ms, waiting, dropped FROM sites WHERE swarm = ?", (key,)
             ).fetchall()
-            fresh = [row for row in rows if now_ms - row[1] < stale_ms]
+            # Heard in times to come: this clock was ahead then, and who has gone silent since is as old as any.
+            fresh = [row for row in rows if abs(now_ms - row[1]) < stale_ms]
             # Each gateway answers for its own shares: the answer is as old as the oldest of those that publish.
             heard = fresh or rows
             as_of = (min if fresh else max)((row[0] for row in heard), default=None)

@@ -283,3 +283,18 @@ def test_no_key_is_repeated_from_an_address(address: str) -> None:
         stored(address)
     assert "hush" not in str(told.value)
     assert "s3://BUCKET/PREFIX" in str(told.value)
+
+
+def test_a_swarm_that_is_not_pinned_is_named_where_history_is_asked(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert world.store is not None
+    export(world.store, tmp_path / "past")
+    world.close()
+    region = tmp_path / "region"
+    make_region(region)
+    (file,) = tmp_path.rglob(FILE_NAME)
+    file.replace(region / FILE_NAME)
+    ask_past = ["fleet", "objects", "--region", str(region), "--history", str(tmp_path / "past")]
+    assert main([*ask_past, "--swarm", "nosuch"]) == 1
+    assert "the region pins no swarm 'nosuch'" in capsys.readouterr().err
