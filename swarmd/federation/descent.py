@@ -123,6 +123,8 @@ class Descent:
                 await self._fetch(row)
             case FactKind.FACT:
                 self._put(row.body)
+            case FactKind.MARK:
+                pass
             case _:
                 raise WireError(f"kind {row.kind} is not known here")
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from swarmd.federation.marks import Marks
 from swarmd.federation.store import Store, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
 from swarmd_protocols.crypto import Crypto
@@ -92,6 +93,7 @@ class Region:
         self._store = store
         self._prefix = prefix
         self._say = say
+        self._marks = Marks(store, round(time.time() * 1000))
         self._life = store.next_life(int(time.time()))
         self._number = 0
         strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
@@ -341,6 +343,7 @@ class Region:
                 for key in sorted(self._told):
                     self._keep_trust(self.gates[key])
             self._told.clear()
+            self._marks.say([key for key, lines in self._lines.items() if lines], now_s)
             gone = self._store.tidy()
         except sqlite3.Error as error:
             self._say(f"the region's file takes nothing: {error}; make room on that disk")
@@ -364,7 +367,7 @@ class Region:
             down.pause_ms,
             down.life,
             known,
-            self._store.log,
+            self._marks.name_for(line.log, line.have) if is_gateway else self._store.log,
             tuple(rows),
         )
         frame = gate.pair(line.public_key).seal(

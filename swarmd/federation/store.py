@@ -343,20 +343,24 @@ class Store:
     # --- What goes down -----------------------------------------------------------------------------------------------
 
     def send_down(self, swarm: str, kind: int, key: bytes, body: bytes) -> None:
-        """Have something for a swarm; what has the same key is replaced.
+        """Have something for a swarm; what has the same key is replaced."""
+        with self.transaction():
+            self.put_down(swarm, kind, key, body)
+
+    def put_down(self, swarm: str, kind: int, key: bytes, body: bytes) -> None:
+        """As `send_down`, inside a transaction.
 
         Its number is above the last and not below the clock's milliseconds: gateways have taken in all up to a number,
         and a file that is put back from a backup must not give that one a second time.
         """
-        with self.transaction():
-            seq = max(self.down_count() + 1, time.time_ns() // 1_000_000)
-            self._db.execute("DELETE FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key))
-            self._db.execute("INSERT INTO down VALUES (?, ?, ?, ?, ?)", (seq, swarm, kind, key, body))
-            self._db.execute(
-                "DELETE FROM down WHERE swarm = ? AND seq <= (SELECT seq FROM down WHERE swarm = ? ORDER BY seq DESC "
-                "LIMIT 1 OFFSET ?)",
-                (swarm, swarm, DOWN_KEPT),
-            )
+        seq = max(self.down_count() + 1, time.time_ns() // 1_000_000)
+        self._db.execute("DELETE FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key))
+        self._db.execute("INSERT INTO down VALUES (?, ?, ?, ?, ?)", (seq, swarm, kind, key, body))
+        self._db.execute(
+            "DELETE FROM down WHERE swarm = ? AND seq <= (SELECT seq FROM down WHERE swarm = ? ORDER BY seq DESC "
+            "LIMIT 1 OFFSET ?)",
+            (swarm, swarm, DOWN_KEPT),
+        )
 
     def down(self, swarm: str, after: int, limit: int) -> list[DownRow]:
         """What a swarm has not taken in."""

@@ -3,14 +3,18 @@
 import random
 import shutil
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from swarmd.federation.store import FILE_NAME
-from swarmd_protocols.federation.wire import FactKind
-from tests.support.federation_world import World, make_world
+from swarmd.federation.marks import Marks
+from swarmd.federation.outbox import Done
+from swarmd.federation.store import FILE_NAME, Store
+from swarmd_protocols.federation.wire import Down, FactKind
+from tests.support.federation_world import Gateway, World, make_world
 
 
 def backed_up(folder: Path) -> World:
@@ -24,7 +28,7 @@ def backed_up(folder: Path) -> World:
     return world
 
 
-def lose(world: World, backup: Path | None) -> None:
+def lose(world: World, backup: Path | None, *, opens: bool = True) -> None:
     """The region ends, and its file is another one."""
     assert world.store is not None
     world.store.close()
@@ -34,7 +38,8 @@ def lose(world: World, backup: Path | None) -> None:
     if backup is not None:
         shutil.copy(backup, world.folder / FILE_NAME)
     time.sleep(0.002)  # A clock in milliseconds.
-    world.open()
+    if opens:
+        world.open()
 
 
 def exported_words_stay(folder: Path, backup: str, is_stored: bool = False) -> None:
@@ -71,12 +76,91 @@ def what_is_sent_arrives(folder: Path) -> None:
     for name in (b"second", b"third"):
         world.store.send_down(swarm, FactKind.FACT, name, b"2")
     gateway.outbox.have = (world.store.log, world.store.down_count())  # All of them are taken in.
-    lose(world, folder / "backup.sqlite")
+    lose(world, folder / "backup.sqlite", opens=False)
+    # Before the region runs again.
+    world.store = Store(folder / FILE_NAME)
     assert world.store.log == gateway.outbox.have[0]
     world.store.send_down(swarm, FactKind.STATEMENT, b"revocation", b"3")
     told = [row.body for row in world.store.down(swarm, gateway.outbox.have[1], 10)]
     assert told == [b"3"], "what is sent after a backup was put back never arrives"
     world.close()
+
+
+def who_knows_more_says_it_again(folder: Path) -> None:
+    """A gateway that has heard of what the region has forgotten is told so, once; another restart tells nobody."""
+    world = backed_up(folder)
+    knows, knows_not = world.swarms[0].gateways[0], Gateway(world, world.swarms[0], 1)
+    world.swarms[0].gateways.append(knows_not)
+    knows_not.say(5, 500)
+    changed: dict[bytes, list[bytes]] = {knows.node: [], knows_not.node: []}
+
+    def hear(gateway: Gateway) -> None:
+        real = gateway._on_down
+
+        def on_down(down: Down, done: Sequence[Done]) -> None:
+            if down.log != gateway.outbox.have[0]:
+                changed[gateway.node].append(down.log)
+                gateway.outbox.have = (down.log, 0)
+            if down.rows:
+                gateway.outbox.have = (down.log, down.rows[-1].seq)
+            real(down, done)
+
+        gateway.sending._on_down = on_down
+
+    for gateway in (knows, knows_not):
+        hear(gateway)
+    world.settle()
+    assert world.store is not None
+    log = world.store.log
+    world.open()
+    world.region.tidy(0.0)
+    for gateway in (knows, knows_not):
+        gateway.say(6, 500)
+    world.settle()
+    assert {name for names in changed.values() for name in names} == {log}, "a restart has gateways say all again"
+    copied = knows_not.outbox.have
+    world.store._db.execute("VACUUM INTO ?", (str(folder / "later.sqlite"),))
+    world.region._marks._marked_s = float("-inf")
+    world.region.tidy(0.0)
+    knows.say(2, 600)
+    world.settle()
+    knows_not.outbox.have = copied
+    lose(world, folder / "later.sqlite")
+    for gateway in (knows, knows_not):
+        changed[gateway.node].clear()
+        for thing in range(7, 10):
+            gateway.say(thing, 700)
+            world.settle()
+    assert world.store is not None
+    names = changed[knows.node]
+    assert len(names) == 2, "who knows more than the region is not told, or without end"
+    assert names[0] != log
+    assert names[1] == log == world.store.log
+    assert changed[knows_not.node] == [], "who knows no more than the region says all again"
+    world.close()
+
+
+def test_who_knows_more_than_the_region_says_it_again(tmp_path: Path) -> None:
+    who_knows_more_says_it_again(tmp_path)
+
+
+@pytest.mark.parametrize("mutant", ["no look", "no gaps", "no marks", "marks are told of as gaps"])
+def test_the_law_of_marks_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+    if mutant == "no look":
+        monkeypatch.setattr(Marks, "name_for", lambda self, log, have: self._store.log)
+    elif mutant == "no marks":
+        monkeypatch.setattr(Marks, "say", lambda *_: None)
+    else:
+        real = Marks.__init__
+        gaps = [] if mutant == "no gaps" else [(0, 1 << 61)]
+
+        def begin(self: Marks, *given: Any) -> None:
+            real(self, *given)
+            self._gaps = gaps
+
+        monkeypatch.setattr(Marks, "__init__", begin)
+    with pytest.raises(AssertionError):
+        who_knows_more_says_it_again(tmp_path)
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "store"])

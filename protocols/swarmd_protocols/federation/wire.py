@@ -105,6 +105,8 @@ class FactKind(IntEnum):
     """Where the bundle of a release can be fetched; body: `BundleRow`."""
     FACT = 3
     """A mission or a note that an operator of the swarm's own fleet signed; body: as `facts.py` has it."""
+    MARK = 4
+    """Nothing to do: its number says how far the region's log is (`swarmd/federation/marks.py`). No body."""
 
 
 _Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
