@@ -5,8 +5,10 @@
 One row a word: everything that the region accepted, with the columns of the present table. An export writes what came
 since the last one and then takes it out of the region's file, so a word lies in one place; an export that is cut short
 is written again under the same names. What lies there under a name stays in it: a region's file that was lost, or put
-back from a backup, gives its numbers again to other words. A file is there whole or not at all, and durable before the region forgets
-(`whole_files.py`). `asking.py` asks; any engine that reads Parquet can (docs/federation.md). Needs the extra `parquet`.
+back from a backup, gives its numbers again to other words.
+
+A file is there whole or not at all, and durable before the region forgets (`whole_files.py`). `asking.py` asks; any
+engine that reads Parquet can (docs/federation.md). Needs the extra `parquet`.
 """
 
 import datetime

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from swarmd.federation.store import Store
+from swarmd.federation.store import Store, put_down
 from swarmd_protocols.federation.wire import EPOCH_BYTES, FactKind
 
 MARK_S = 600.0
@@ -55,7 +55,7 @@ class Marks:
         self._marked_s = now_s
         with self._store.transaction():
             for swarm in swarms:
-                self._store.put_down(swarm.hex(), FactKind.MARK, b"", b"")
+                put_down(self._store, swarm.hex(), FactKind.MARK, b"", b"")
 
     def name_for(self, log: bytes, have: int) -> bytes:
         """What the log is called in an answer to a gateway.

@@ -5,9 +5,12 @@
     facts   (name, value)                                    the life, counts, the place in the log
 
 A newer row of one key replaces an unsent one and gets a new number: of a thing that changes only the last word counts.
+
 Numbers are never used twice under one name. Each start takes a new name: a power cut, or a disk that is put back from a
-copy, gives numbers again, and an acknowledgement of before must not take what bears one of them now. A row leaves when it is acknowledged, or when the bounds are reached: then what can be
-said again goes first (`_GOES_FIRST`), the oldest first, and counts as dropped; objects go last.
+copy, gives numbers again, and an acknowledgement of before must not take what bears one of them now.
+
+A row leaves when it is acknowledged, or when the bounds are reached: then what can be said again goes first
+(`_GOES_FIRST`), the oldest first, and counts as dropped; objects go last.
 
 What the process has been told survives it (`synchronous=NORMAL`); a power cut may take the last moments, which the
 comparison with `known` finds again as long as the swarm still shows the objects.
@@ -28,8 +31,8 @@ from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind
 
 FILE_NAME = "outbox.sqlite"
 KNOWN_MAX = 200_000
-"""Objects that are known to be at the region, 20 MB there and 45 MB in memory: those learned longest ago are forgotten, and would be said
-again."""
+"""Objects that are known to be at the region, 20 MB there and 45 MB in memory: those learned longest ago are
+forgotten, and would be said again."""
 LOST_MAX = 50_000
 """Dropped rows that are kept in mind, 3 MB: as many as it is known of what was said last."""
 _ROW_BYTES = 64

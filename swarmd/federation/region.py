@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from swarmd.federation.marks import Marks
-from swarmd.federation.store import Store, newest_down
+from swarmd.federation.store import Store, add_trust, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.federation.gate import Allowance, Gate, Heard, Pin, RecordRow, TrustTaken
@@ -252,7 +252,7 @@ class Region:
         for _, taken in heard.taken:
             if isinstance(taken, TrustTaken):
                 # What it replaces goes with the next tidy: a swarm that says one after the other costs no more.
-                self._store.add_trust(gate.key.hex(), taken.kind, taken.statement)
+                add_trust(self._store, gate.key.hex(), taken.kind, taken.statement)
                 self._told.add(gate.key)
 
     def _keep_trust(self, gate: Gate) -> None:

@@ -10,10 +10,8 @@
     sites     (swarm, gateway, …)               the gateways' own word, and when they were heard
     trust, lives, down, facts                   what must survive a restart
 
-Each transaction is synced before it counts: what is acknowledged leaves the gateways' outboxes, and must not go with a
-power cut here.
-
-Every write is an upsert with an order of its own, so rows in any order, twice, or by two gateways end alike.
+Every write is an upsert with an order of its own, so rows in any order, twice, or by two gateways end alike. It is
+synced before it is acknowledged: then it leaves the gateways' outboxes, and must not go with a power cut here.
 """
 
 import contextlib
@@ -316,10 +314,6 @@ class Store:
         """(kind, statement) of what is kept of a swarm's trust."""
         return list(self._db.execute("SELECT kind, statement FROM trust WHERE swarm = ?", (swarm,)))
 
-    def add_trust(self, swarm: str, kind: str, statement: bytes) -> None:
-        """Keep this one too. Inside a transaction."""
-        self._db.execute("INSERT OR IGNORE INTO trust VALUES (?, ?, ?)", (swarm, kind, statement))
-
     def keep_trust(self, swarm: str, statements: Iterable[tuple[str, bytes]]) -> None:
         """Keep exactly these. Inside a transaction."""
         self._db.execute("DELETE FROM trust WHERE swarm = ?", (swarm,))
@@ -345,22 +339,7 @@ class Store:
     def send_down(self, swarm: str, kind: int, key: bytes, body: bytes) -> None:
         """Have something for a swarm; what has the same key is replaced."""
         with self.transaction():
-            self.put_down(swarm, kind, key, body)
-
-    def put_down(self, swarm: str, kind: int, key: bytes, body: bytes) -> None:
-        """As `send_down`, inside a transaction.
-
-        Its number is above the last and not below the clock's milliseconds: gateways have taken in all up to a number,
-        and a file that is put back from a backup must not give that one a second time.
-        """
-        seq = max(self.down_count() + 1, time.time_ns() // 1_000_000)
-        self._db.execute("DELETE FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key))
-        self._db.execute("INSERT INTO down VALUES (?, ?, ?, ?, ?)", (seq, swarm, kind, key, body))
-        self._db.execute(
-            "DELETE FROM down WHERE swarm = ? AND seq <= (SELECT seq FROM down WHERE swarm = ? ORDER BY seq DESC "
-            "LIMIT 1 OFFSET ?)",
-            (swarm, swarm, DOWN_KEPT),
-        )
+            put_down(self, swarm, kind, key, body)
 
     def down(self, swarm: str, after: int, limit: int) -> list[DownRow]:
         """What a swarm has not taken in."""
@@ -476,6 +455,27 @@ def word_of(
 ) -> dict[str, Any]:
     """A word on an object as a row of an answer; it is not written down."""
     return dict(zip(_NAMES, store._object_row(swarm, found, gateway, confirm_observers, now_ms), strict=True))
+
+
+def add_trust(store: Store, swarm: str, kind: str, statement: bytes) -> None:
+    """Keep one more statement of a swarm's trust. Inside a transaction."""
+    store._db.execute("INSERT OR IGNORE INTO trust VALUES (?, ?, ?)", (swarm, kind, statement))
+
+
+def put_down(store: Store, swarm: str, kind: int, key: bytes, body: bytes) -> None:
+    """As `Store.send_down`, inside a transaction.
+
+    Its number is above the last and not below the clock's milliseconds: gateways have taken in all up to a number, and
+    a file that is put back from a backup must not give that one a second time.
+    """
+    seq, database = max(store.down_count() + 1, time.time_ns() // 1_000_000), store._db
+    database.execute("DELETE FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key))
+    database.execute("INSERT INTO down VALUES (?, ?, ?, ?, ?)", (seq, swarm, kind, key, body))
+    database.execute(
+        "DELETE FROM down WHERE swarm = ? AND seq <= (SELECT seq FROM down WHERE swarm = ? ORDER BY seq DESC "
+        "LIMIT 1 OFFSET ?)",
+        (swarm, swarm, DOWN_KEPT),
+    )
 
 
 def newest_down(store: Store) -> dict[str, int]:

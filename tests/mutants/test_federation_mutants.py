@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from swarmd.federation import bounds as kept
-from swarmd.federation import sending, store
+from swarmd.federation import region, sending, store
 from swarmd.federation.region import Region
 from swarmd.federation.store import Store
 from swarmd_protocols.federation.flow import Flow
@@ -183,7 +183,7 @@ def all_again(patch: Patch) -> None:
 
 def statements_wait(patch: Patch) -> None:
     """A statement is on the disk only once the bounds were kept."""
-    patch.setattr(Store, "add_trust", lambda *_: None)
+    patch.setattr(region, "add_trust", lambda *_: None)
 
 
 def the_past_is_now(patch: Patch) -> None:

@@ -196,7 +196,11 @@ def answering(words: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("words", "below_it"),
-    [(b"nonsense\r\n\r\n", ""), (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nhalf", ""), (b"", "/a b")],
+    [
+        (b"nonsense\r\n\r\n", ""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nhalf", ""),
+        (b"", "/a b"),
+    ],
     ids=["no HTTP", "cut short", "a blank in the address"],
 )
 async def test_a_source_that_answers_nonsense_ends_no_gateway(
@@ -231,7 +235,9 @@ async def test_a_bundle_that_does_not_come_keeps_no_statement_back(
         for _ in range(3):  # The region says them again: it is told that the first is not done.
             descent.take(LOG, rows)
             await asyncio.sleep(0.05)
-        assert below.daemon.statements_in == [("root", below.mesh.roots[-1])], "an officer's statement waits, or came twice"
+        assert below.daemon.statements_in == [("root", below.mesh.roots[-1])], (
+            "an officer's statement waits, or came twice"
+        )
         assert below.outbox.have == (LOG, 0), "the bundle counts as done"
         goes_on.set()
         while descent._rows:

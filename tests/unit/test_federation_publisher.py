@@ -226,7 +226,9 @@ async def test_what_is_no_more_confirmed_is_not_looked_at_for_ever(site: Site) -
 
     def shaken(wanted):  # type: ignore[no-untyped-def]
         for part in real(wanted):
-            yield [SimpleNamespace(view=SimpleNamespace(object_id=one.view.object_id, tier="candidate")) for one in part]
+            yield [
+                SimpleNamespace(view=SimpleNamespace(object_id=one.view.object_id, tier="candidate")) for one in part
+            ]
 
     site.daemons[0].evidence = shaken  # type: ignore[method-assign]
     await publisher.scan()

@@ -173,9 +173,7 @@ def test_what_is_sent_after_a_backup_was_put_back_arrives(tmp_path: Path) -> Non
     what_is_sent_arrives(tmp_path)
 
 
-def test_an_export_that_forgets_what_lies_there_breaks_the_law(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_forgets_what_lies_there_breaks_the_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from swarmd.federation import history
 
     monkeypatch.setattr(history, "over", lambda path, system, table: table)
