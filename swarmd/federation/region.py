@@ -45,6 +45,10 @@ TIDY_S = 30.0
 """Seconds between two looks at the bounds of the tables."""
 STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 16_384, 1 << 20
 """What all keys without a certificate together may cost: a gateway's first words are some kilobytes."""
+ROWS_AGAIN_S = 1.0
+"""Before the same rows go down to a gateway once more: with each answer, small frames would be answered by large ones."""
+PAUSE_AGAIN_S = 0.5
+"""Between two answers to a gateway that its swarm's quota is used up: frames beyond it would cost as much as any."""
 KNOWN_KEPT = 4 * KNOWN_MAX
 """Objects that one gateway has still to be told of; what is not told costs it bytes, and nothing else."""
 
@@ -61,6 +65,10 @@ class _Line:
     known: dict[bytes, Known] = field(default_factory=dict)
     """What others brought, and it has not been told."""
     down_seen: int = 0
+    rows_sent: tuple[int, int] = (-1, -1)
+    """Of the last rows that went down: after which, and the newest that there was."""
+    rows_s: float = float("-inf")
+    paused_s: float = float("-inf")
 
 
 class Region:
@@ -150,8 +158,9 @@ class Region:
         if heard is None:
             return
         if isinstance(heard, int):
-            line = self._lines[gate.key].get(place.gateway)
-            if line is not None:
+            line, now_s = self._lines[gate.key].get(place.gateway), time.monotonic()
+            if line is not None and now_s - line.paused_s >= PAUSE_AGAIN_S:
+                line.paused_s = now_s
                 self._answer(gate, place.gateway, line, Down(bytes(EPOCH_BYTES), pause_ms=heard))
             return
         self.counts["frames"] += 1
@@ -391,8 +400,11 @@ class Region:
         rows: list[DownRow] = []
         size = 0
         have = line.have if line.log == self._store.log else 0
-        if have >= self._newest.get(gate.key.hex(), 0):
+        newest, now_s = self._newest.get(gate.key.hex(), 0), time.monotonic()
+        is_news = have > line.rows_sent[0] or newest > line.rows_sent[1]
+        if have >= newest or not (is_news or now_s - line.rows_s >= ROWS_AGAIN_S):
             return rows
+        line.rows_sent, line.rows_s = (have, newest), now_s
         for row in self._store.down(gate.key.hex(), have, ROWS_MAX):
             size += len(row.body)
             if rows and size > FRAME_FILL_BYTES:

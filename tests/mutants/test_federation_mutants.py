@@ -18,6 +18,7 @@ from swarmd_protocols.federation.gate import Allowance, Gate, Numbers
 from tests.support import federation_bounds as bounds
 from tests.support.federation_hostile import (
     attack_as_another,
+    be_answered_at_length,
     flood_another,
     keep_another_from_being_told,
     keep_the_dead_alive,
@@ -186,6 +187,16 @@ def statements_wait(patch: Patch) -> None:
     patch.setattr(region, "add_trust", lambda *_: None)
 
 
+def rows_with_each_answer(patch: Patch) -> None:
+    """All that a gateway has not taken in goes down with each answer."""
+    patch.setattr(region, "ROWS_AGAIN_S", 0.0)
+
+
+def each_is_told_to_pause(patch: Patch) -> None:
+    """Each frame beyond the quota is answered."""
+    patch.setattr(region, "PAUSE_AGAIN_S", 0.0)
+
+
 def the_past_is_now(patch: Patch) -> None:
     """A frame of a life that is over counts as heard now."""
     real = Gate._open
@@ -216,6 +227,8 @@ ALL_TOLD = {0: -(1 << 62)}
         (attack_as_another, any_author),
         (bounds.a_statement_costs_what_it_is, all_again),
         (bounds.a_statement_costs_what_it_is, statements_wait),
+        (be_answered_at_length, rows_with_each_answer),
+        (be_answered_at_length, each_is_told_to_pause),
         (play_back, one_quota),
         (keep_the_dead_alive, the_past_is_now),
         (keep_another_from_being_told, one_is_told),

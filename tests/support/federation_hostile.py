@@ -13,6 +13,7 @@ from swarmd_protocols.federation.gate import Allowance
 from swarmd_protocols.federation.objects import encode_object
 from swarmd_protocols.federation.wire import (
     HEAD_BYTES,
+    FactKind,
     Have,
     Pair,
     RowKind,
@@ -243,4 +244,31 @@ def keep_another_from_being_told(folder: Path) -> None:
         for frame in [frame for frame in world.flying if frame.place.way is Way.DOWN]:
             world.deliver(frame)
     assert poor.outbox.life > 5, "what is played back of one gateway keeps another from being told its life"
+    world.close()
+
+
+def be_answered_at_length(folder: Path) -> None:
+    """Say small frames without end, within the quota and beyond it: the answers are no larger than what is new."""
+    world, hostile, good = two(folder, 8_000)
+    [mine] = hostile.gateways
+    assert world.store is not None
+    world.store.send_down(hostile.pin.key.hex(), FactKind.STATEMENT, b"long", bytes(30_000))
+    own = Pair(CRYPTO, mine.identity.seed, CRYPTO.public_key(REGION_SEED))
+    up = Up(bytes(8), 1, 0, 0, Have(world.store.log, 0))
+    place = Place(hostile.pin.key, Way.UP, mine.node)
+    for number in range(600):
+        frame = own.seal(Way.UP, hostile.pin.key, 1 << 40, number, SALT, up)
+        world.region.on_frame(0, place, frame)
+        if number % 20 == 19:
+            world.region.write()
+    answers = [frame for frame in world.flying if frame.place == place._replace(way=Way.DOWN)]
+    taken = world.region.counts["frames"]
+    assert len(answers) <= taken + 10, "each frame beyond the quota is answered"
+    assert sum(len(frame.data) for frame in answers) < 500 * len(answers) + 5 * 31_000, (
+        "small frames have large answers"
+    )
+    assert sum(len(frame.data) > 30_000 for frame in answers) >= 1, "what there is does not come"
+    good.gateways[0].say(2, 900)
+    world.settle()
+    assert len(world.seen(good)) == 2
     world.close()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.federation_hostile import (
     attack_as_another,
+    be_answered_at_length,
     be_told_after_revocation,
     flood_another,
     keep_another_from_being_told,
@@ -46,3 +47,7 @@ def test_what_is_played_back_keeps_no_dead_site_alive(tmp_path: Path) -> None:
 
 def test_what_is_played_back_of_one_gateway_keeps_no_other_from_being_told(tmp_path: Path) -> None:
     keep_another_from_being_told(tmp_path)
+
+
+def test_small_frames_have_no_large_answers_without_end(tmp_path: Path) -> None:
+    be_answered_at_length(tmp_path)
