@@ -46,7 +46,7 @@ TIDY_S = 30.0
 STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 16_384, 1 << 20
 """What all keys without a certificate together may cost: a gateway's first words are some kilobytes."""
 ROWS_AGAIN_S = 1.0
-"""Before the same rows go down to a gateway once more: with each answer, small frames would be answered by large ones."""
+"""Before the same rows go down to a gateway once more: with each answer, small frames would have large ones."""
 PAUSE_AGAIN_S = 0.5
 """Between two answers to a gateway that its swarm's quota is used up: frames beyond it would cost as much as any."""
 KNOWN_KEPT = 4 * KNOWN_MAX
