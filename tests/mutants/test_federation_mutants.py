@@ -13,6 +13,7 @@ from swarmd.federation import bounds as kept
 from swarmd.federation import region, sending, store
 from swarmd.federation.region import Region
 from swarmd.federation.store import Store
+from swarmd_protocols.federation import gate
 from swarmd_protocols.federation.flow import Flow
 from swarmd_protocols.federation.gate import Allowance, Gate, Numbers
 from tests.support import federation_bounds as bounds
@@ -21,6 +22,7 @@ from tests.support.federation_hostile import (
     be_answered_at_length,
     flood_another,
     keep_another_from_being_told,
+    keep_newcomers_away,
     keep_the_dead_alive,
     play_back,
     read_another,
@@ -106,8 +108,6 @@ def any_root(patch: Patch) -> None:
 
 def any_author(patch: Patch) -> None:
     """A batch counts whoever signed it."""
-    from swarmd_protocols.federation import gate
-
     patch.setattr(gate, "verify_batch", lambda batch, public_key, signer: True)
 
 
@@ -197,6 +197,11 @@ def each_is_told_to_pause(patch: Patch) -> None:
     patch.setattr(region, "PAUSE_AGAIN_S", 0.0)
 
 
+def one_bucket(patch: Patch) -> None:
+    """What strangers may cost is one amount, wherever they write."""
+    patch.setattr(gate, "STRANGERS_BURST_BYTES", 1 << 30)
+
+
 def the_past_is_now(patch: Patch) -> None:
     """A frame of a life that is over counts as heard now."""
     real = Gate._open
@@ -229,6 +234,7 @@ ALL_TOLD = {0: -(1 << 62)}
         (bounds.a_statement_costs_what_it_is, statements_wait),
         (be_answered_at_length, rows_with_each_answer),
         (be_answered_at_length, each_is_told_to_pause),
+        (keep_newcomers_away, one_bucket),
         (play_back, one_quota),
         (keep_the_dead_alive, the_past_is_now),
         (keep_another_from_being_told, one_is_told),

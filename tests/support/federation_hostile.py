@@ -272,3 +272,33 @@ def be_answered_at_length(folder: Path) -> None:
     world.settle()
     assert len(world.seen(good)) == 2
     world.close()
+
+
+def keep_newcomers_away(folder: Path) -> None:
+    """Say what strangers say at the own place, without end: another swarm's new gateway is heard all the same."""
+    world, hostile, good = two(folder)
+    [mine] = hostile.gateways
+    up = Up(bytes(8), 1, 0, 0, Have(bytes(8), 0), (UpRow(0, RowKind.TRUST, bytes(3_000)),))
+    strangers = (number.to_bytes(32, "big") for number in range(1 << 20))
+
+    def flood(count: int) -> None:
+        for _, seed in zip(range(count), strangers, strict=False):
+            frame = Pair(CRYPTO, seed, CRYPTO.public_key(REGION_SEED)).seal(Way.UP, hostile.pin.key, 1, 0, SALT, up)
+            world.region.on_frame(0, Place(hostile.pin.key, Way.UP, mine.node), frame)
+            world.region.write()
+        world.flying = [frame for frame in world.flying if frame.place.swarm != hostile.pin.key]
+
+    flood(400)
+    newcomer = Gateway(world, good, 7)
+    good.gateways.append(newcomer)
+    newcomer.say(9, 900)
+    for _ in range(20):
+        flood(10)
+        world.pump(500)
+        for _ in range(2):
+            flying, world.flying = world.flying, []
+            for frame in flying:
+                world.deliver(frame)
+            world.region.write()
+    assert len(world.seen(good)) == 2, "strangers at one swarm's place keep another's new gateway away"
+    world.close()

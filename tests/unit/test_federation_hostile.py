@@ -10,6 +10,7 @@ from tests.support.federation_hostile import (
     be_told_after_revocation,
     flood_another,
     keep_another_from_being_told,
+    keep_newcomers_away,
     keep_the_dead_alive,
     play_back,
     push_the_past_out,
@@ -51,3 +52,7 @@ def test_what_is_played_back_of_one_gateway_keeps_no_other_from_being_told(tmp_p
 
 def test_small_frames_have_no_large_answers_without_end(tmp_path: Path) -> None:
     be_answered_at_length(tmp_path)
+
+
+def test_strangers_at_one_place_keep_no_newcomer_of_another_away(tmp_path: Path) -> None:
+    keep_newcomers_away(tmp_path)

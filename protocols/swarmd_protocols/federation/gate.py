@@ -53,6 +53,9 @@ FACTS_KEPT = 256
 TELL_NS = 1_000_000_000
 """Between two looks at one gateway's frames of a life that is over: old ones that are played back cost no more than
 this, and keep no other gateway from being told."""
+STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 4_096, 1 << 18
+"""What keys without a certificate may cost at one swarm's place, a quarter of what they may at all: who may write at
+another's alone keeps no new gateway of this one's away."""
 AHEAD_MS = 3_600_000
 """A word's stamp may be so far ahead of the region's clock, milliseconds: devices without a receiver or a time server
 drift by minutes a month."""
@@ -229,6 +232,7 @@ class Gate:
         self._numbers = {node: Numbers.restored(*last) for node, last in (lives or {}).items()}
         self._allowance = Allowance(pin.quota_bytes_s, pin.quota_burst_bytes)
         self._strangers = strangers or Allowance(16_384, 1 << 20)
+        self._own_strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
         self._facts: dict[bytes, Facts] = {}
         self._verified: dict[bytes, None] = {}
         self.counts: dict[str, int] = {}
@@ -273,14 +277,15 @@ class Gate:
                 return None
             numbers.told_ns = now_ns
             return self._open(head, frame, is_certified)  # An outbox or a clock was set back: it is told the life.
-        allowance = self._allowance if is_certified else self._strangers
-        pause_ms = allowance.pause_ms(now_ns)
+        allowances = (self._allowance,) if is_certified else (self._own_strangers, self._strangers)
+        pause_ms = max(one.pause_ms(now_ns) for one in allowances)
         if pause_ms:
             self._count("over_quota" if is_certified else "strangers")
             return pause_ms if is_certified else None
         heard = self._open(head, frame, is_certified)
         if heard is not None or not is_certified:
-            allowance.spend(len(frame))
+            for one in allowances:
+                one.spend(len(frame))
         return heard
 
     def _open(self, head: Head, frame: bytes, is_certified: bool) -> Heard | None:
