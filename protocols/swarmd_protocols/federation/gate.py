@@ -51,18 +51,14 @@ GATEWAYS_MAX = 64
 FACTS_KEPT = 256
 """Batches whose facts are kept read: a batch is the proof of several objects, and comes with each."""
 TELL_NS = 1_000_000_000
-"""Between two looks at one gateway's frames of a life that is over: old ones that are played back cost no more than
-this, and keep no other gateway from being told."""
+"""Between two looks at one gateway's frames of a life that is over: old ones that are played back cost no more."""
 STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 4_096, 1 << 18
-"""What keys without a certificate may cost at one swarm's place, a quarter of what they may at all: who may write at
-another's alone keeps no new gateway of this one's away."""
+"""What keys without a certificate may cost at one swarm's place: at another's nobody keeps its new gateways away."""
 AHEAD_MS = 3_600_000
 """A word's stamp may be so far ahead of the region's clock, milliseconds: devices without a receiver or a time server
 drift by minutes a month."""
 EVERYBODY = NodeId(bytes(16))
 """In `Down.wanted`: all certificates, revocations and roots."""
-
-
 _T = TypeVar("_T")
 
 
@@ -106,8 +102,7 @@ class Heard:
     """Nodes whose certificates are missing; their rows wait in the gateway's outbox."""
     is_certified: bool = True
     is_past: bool = False
-    """It is of a life that is over, so its rows are not read. An outbox or a clock was set back, or it is played back:
-    it is told the life, and says nothing of now."""
+    """Of a life that is over (its clock was set back, or it is played back): it is told, and says nothing of now."""
 
 
 @dataclass(slots=True)
