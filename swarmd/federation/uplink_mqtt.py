@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from swarmd.bridges.mqtt.credentials import read_secret, tls_context
-from swarmd.bridges.mqtt.wire import Served
+from swarmd.bridges.mqtt.wire import Client, Served
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import ConfigError, TransportError
 from swarmd.federation.uplink import MakeUplink, OnFrame, Place, read_place
@@ -32,6 +31,8 @@ CONNECT_TIMEOUT_S = 5.0
 """Seconds for TCP, TLS and CONNACK together; the other path serves meanwhile."""
 KEEPALIVE_S = 5
 """Seconds between two signs of life of an idle connection; frames find a dead one sooner (`flow.ANSWER_NS`)."""
+PACKET_MAX_BYTES = FRAME_MAX_BYTES + 1_024
+"""Bytes of a packet that the broker may send: a frame with its topic."""
 UNSENT_MAX_BYTES = 1 << 20
 """Bytes that wait for the socket: beyond, the connection is no faster than the line, and frames stay in the outbox."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 2.0
@@ -184,9 +185,7 @@ class MqttUplink:
                 await asyncio.shield(served.end(with_will=False))
 
     def _make_client(self, loop: asyncio.AbstractEventLoop) -> paho.Client:
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=self._client_id, protocol=paho.MQTTv5, reconnect_on_failure=False
-        )
+        client = Client(self._client_id, PACKET_MAX_BYTES)
         config = self._config
         if config.username:
             password = read_secret(config.password_file) if config.password_file else None
@@ -224,7 +223,7 @@ class MqttUplink:
     def _connect_blocking(self, client: paho.Client) -> None:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = 0
-        properties.MaximumPacketSize = FRAME_MAX_BYTES + 1_024
+        properties.MaximumPacketSize = PACKET_MAX_BYTES
         client.connect_timeout = CONNECT_TIMEOUT_S
         client.connect(
             self._config.host, self._config.port, keepalive=KEEPALIVE_S, clean_start=True, properties=properties

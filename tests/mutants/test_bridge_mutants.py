@@ -4,15 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from paho.mqtt.enums import MQTTErrorCode
 
 from swarmd.brain import journal
-from swarmd.bridges.mqtt import commands
+from swarmd.bridges.mqtt import commands, wire
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.rates import TokenBucket, TokenBuckets
 from swarmd.release import refusals
 from tests.integration import test_mqtt_hostile as laws
 from tests.support.mutants import Mutant, assert_found
 from tests.unit import test_journal as journal_laws
+from tests.unit import test_mqtt_wire as wire_laws
 from tests.unit import test_refusal_log as refusal_laws
 
 
@@ -104,6 +106,27 @@ def _no_reserve_for_identity(patch: pytest.MonkeyPatch) -> None:
 def _nobody_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = TokenBuckets.__init__
     patch.setattr(TokenBuckets, "__init__", lambda self, per_s, burst, most: real(self, per_s, burst, 1 << 40))
+
+
+def _what_paho_refuses_ends_the_connection(patch: pytest.MonkeyPatch) -> None:
+    patch.delattr(wire.Client, "_handle_publish")
+
+
+def _what_cannot_be_read_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    real = wire.Client._handle_publish
+
+    def handle(self: wire.Client) -> MQTTErrorCode:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(wire.Client, "_send_puback", lambda self, mid: MQTTErrorCode.MQTT_ERR_SUCCESS)
+            return real(self)
+
+    patch.setattr(wire.Client, "_handle_publish", handle)
+
+
+@pytest.mark.parametrize("fault", [_what_paho_refuses_ends_the_connection, _what_cannot_be_read_is_not_acknowledged])
+def test_the_law_of_the_wire_finds_the_fault(monkeypatch: pytest.MonkeyPatch, fault: Mutant) -> None:
+    law = "test_law_whatever_is_published_nothing_is_raised_and_what_cannot_be_read_is_acknowledged"
+    assert_found(fault, getattr(wire_laws, law), monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """The properties that we write ourselves are what paho reads, for any message."""
 
+import contextlib
+import socket
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from swarmd.bridges.mqtt.link import CORRELATION_MAX_BYTES
-from swarmd.bridges.mqtt.wire import Packed, field, usual_content, usual_properties
+from swarmd.bridges.mqtt.wire import Client, Packed, field, usual_content, usual_properties
 
 seconds = st.one_of(st.none(), st.integers(1, 2**32 - 1))
 
@@ -41,3 +43,28 @@ def test_what_follows_reads_too_at_any_length(expiry_s: int | None, trace: str, 
     assert told.pop("CorrelationData") == correlation.hex()
     assert told.pop("TopicAlias") == alias
     assert told == usual(expiry_s)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 15), st.binary(max_size=24), st.binary(max_size=48))
+def test_law_whatever_is_published_nothing_is_raised_and_what_cannot_be_read_is_acknowledged(
+    flags: int, topic: bytes, rest: bytes
+) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        client, heard = Client("me", 1_024), []
+        client.on_message = lambda _client, _data, message: heard.append(message.topic)
+        client._sock = near
+        body = field(topic) + rest
+        far.sendall(bytes((0x30 | flags, len(body))) + body)
+        problem = client.loop_read()
+        assert not client._in_messages, "what is never finished would be kept"
+        is_one = flags >> 1 & 3 < 2 and len(rest) >= (flags & 2)
+        assert (problem == 0, len(heard) + client.unreadable) == (is_one, int(is_one))
+        far.setblocking(False)
+        answer = b""
+        with contextlib.suppress(BlockingIOError):
+            answer = far.recv(99)
+        assert answer == (b"\x40\x02" + rest[:2] if is_one and flags & 2 else b"")
+        client._sock = None

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -26,7 +25,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from swarmd.api.histogram import Histogram
 from swarmd.bridges.mqtt.credentials import read_secret, tls_context
 from swarmd.bridges.mqtt.outbox import Outbox, Outgoing
-from swarmd.bridges.mqtt.wire import Packed, Served, field, usual_content, usual_properties
+from swarmd.bridges.mqtt.wire import Client, Packed, Served, field, usual_content, usual_properties
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import TransportError
 
@@ -34,6 +33,8 @@ CONNECT_TIMEOUT_S = 10.0
 """Seconds for TCP, TLS and CONNACK together: a handshake over a bad mobile link takes three."""
 COMMAND_MAX_BYTES = 16 * 1024
 """Bytes of a command's payload: a user event carries at most 512, the rest is slack for spaces and longer names."""
+PACKET_MAX_BYTES = 64 * 1024
+"""Bytes of a packet that the broker may send: a command with its longest topics. It keeps larger ones to itself."""
 CORRELATION_MAX_BYTES = 256
 """Bytes of correlation data that are echoed; what clients send is a number or a UUID."""
 RECEIVED_MAX = 256
@@ -110,9 +111,11 @@ class MqttLink:
         self._aliases: dict[str, int] = {}
         self._alias_max = 0
         self._inflight_max = config.inflight_messages
-        self._client: paho.Client | None = None
+        self._client: Client | None = None
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
+        self._unreadable = 0
+        """Messages of earlier connections that could not be read."""
         self._refused = ""
         self._overheard = self._reason = ""
         self._counts: Counter[str] = Counter()
@@ -124,7 +127,8 @@ class MqttLink:
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts since the start."""
-        return dict(self._counts)
+        unread = self._unreadable + (self._client.unreadable if self._client else 0)
+        return {**self._counts, **({"dropped_unreadable": unread} if unread else {})}
 
     def gauges(self) -> dict[str, int]:
         """Messages in the buffer, and sent but not yet acknowledged."""
@@ -237,15 +241,11 @@ class MqttLink:
             self._requeue_inflight()
             if served is not None:  # Else its thread may still be connecting, and paho closes what nobody holds.
                 await asyncio.shield(served.end(with_will=bool(len(self._outbox))))
+            self._unreadable += client.unreadable
             self._client = None
 
-    def _make_client(self, loop: asyncio.AbstractEventLoop) -> paho.Client:
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._client_id,
-            protocol=paho.MQTTv5,
-            reconnect_on_failure=False,
-        )
+    def _make_client(self, loop: asyncio.AbstractEventLoop) -> Client:
+        client = Client(self._client_id, PACKET_MAX_BYTES)
         config = self._config
         client.max_inflight_messages_set(config.inflight_messages)
         if config.username:
@@ -296,10 +296,11 @@ class MqttLink:
         client.on_log = on_log
         return client
 
-    def _connect_blocking(self, client: paho.Client) -> None:
+    def _connect_blocking(self, client: Client) -> None:
         properties = Properties(PacketTypes.CONNECT)
         # A broker ends the session, and says the will, at once where the session does not outlive the will's delay.
         properties.SessionExpiryInterval = self._config.will_delay_s
+        properties.MaximumPacketSize = PACKET_MAX_BYTES
         client.connect_timeout = CONNECT_TIMEOUT_S
         client.connect(
             self._config.host,
@@ -332,8 +333,9 @@ class MqttLink:
         self._drain()
 
     def _after_loss(self, reason: Any) -> None:
+        said = self._overheard or (self._client.problem if self._client else "")
         if not self._reason:
-            self._reason = f"{reason} ({self._overheard})" if self._overheard else str(reason)
+            self._reason = f"{reason} ({said})" if said else str(reason)
         self._connected.clear()
         self._lost.set()
 

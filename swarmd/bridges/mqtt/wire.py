@@ -1,17 +1,72 @@
-"""What paho is spared: properties as bytes, and a socket on the event loop instead of in a thread of its own."""
+"""What paho is spared: properties as bytes, a socket on the event loop instead of in a thread of its own, and what it
+would end the connection for.
+"""
 
 import asyncio
 import contextlib
 import functools
+import struct
 from typing import Any
 
 import paho.mqtt.client as paho
+from paho.mqtt import MQTTException
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 _GOODBYE_TURNS, _GOODBYE_TURN_S = 50, 0.01
 """Half a second for the goodbye to leave: it is two bytes, and the socket seldom full."""
+
+
+_UNREADABLE = (MQTTException, ValueError, IndexError, KeyError, struct.error)
+"""What paho raises where it cannot read a message; MQTT lets clients send what it refuses, such as U+FEFF."""
+
+
+class Client(paho.Client):
+    """paho, for whom a message that it cannot read is one message less, not the end of the connection.
+
+    Anybody who may publish can send one. A broker that finds nothing wrong with it would send it again on every new
+    connection, until it is acknowledged.
+
+    Args:
+        client_id: "" lets the broker choose.
+        packet_max: Bytes of the largest packet that is taken in; to be asked for as `MaximumPacketSize` too.
+    """
+
+    def __init__(self, client_id: str, packet_max: int) -> None:
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            protocol=MQTTProtocolVersion.MQTTv5,
+            reconnect_on_failure=False,
+        )
+        self._packet_max = packet_max
+        self.unreadable = 0
+        """Messages that were acknowledged and forgotten."""
+        self.problem = ""
+        """Why we ended the connection; "" where we did not."""
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        """Bytes of a packet; paho asks for all that its header announces at once."""
+        if bufsize > self._packet_max:
+            self.problem = f"it sends a packet of {bufsize} bytes, above the {self._packet_max} that were asked for"
+            raise ConnectionAbortedError(self.problem)
+        return super()._sock_recv(bufsize)
+
+    def _handle_publish(self) -> MQTTErrorCode:
+        packet, qos = bytes(self._in_packet["packet"]), self._in_packet["command"] >> 1 & 3
+        end = 2 + int.from_bytes(packet[:2], "big")
+        if qos > 1 or len(packet) < end + 2 * qos:
+            self.problem = "it sends a message that nobody subscribed to, or half of one"
+            return MQTTErrorCode.MQTT_ERR_PROTOCOL
+        try:
+            packet[2:end].decode()
+            return super()._handle_publish()
+        except _UNREADABLE:
+            self.unreadable += 1
+            mid = int.from_bytes(packet[end : end + 2], "big")
+            return self._send_puback(mid) if qos else MQTTErrorCode.MQTT_ERR_SUCCESS
 
 
 class Packed(Properties):
