@@ -11,7 +11,8 @@ Everything is GET or HEAD. A `Host` that is not a loopback name is refused: a we
 swarm through a browser on this device (DNS rebinding).
 
 Health and metrics answer however many clients hang: a client that neither asks nor reads is hung up on after `IDLE_S`,
-and when `CONNECTIONS_MAX` are open a new one takes the place of the one that was answered longest ago.
+and when `CONNECTIONS_MAX` are open a new one takes the place of the one that was answered longest ago. The loop turns
+between two requests, and between two parts of a body, however many came at once and on however many connections.
 
 h11 reads and writes the protocol, asyncio the sockets. A whole server library costs the brain more memory than it may
 (docs/decisions/0022-http-by-h11.md).
@@ -67,6 +68,8 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._tasks: OrderedDict[asyncio.Task[None], None] = OrderedDict()
         """One for each connection; the one that was answered longest ago is first."""
+        self._answering = asyncio.Lock()
+        """Held for a turn of the loop by whoever has a page made."""
         self.address = ""
 
     async def start(self) -> None:
@@ -140,13 +143,17 @@ class HttpServer:
             if event is h11.NEED_DATA:
                 wire.receive_data(await reader.read(_READ_BYTES))
             elif isinstance(event, h11.Request):
-                await self._send(wire, writer, self._answer(event), head=event.method == b"HEAD")
+                async with self._answering:
+                    reply = self._answer(event)
+                    await asyncio.sleep(0)
+                await self._send(wire, writer, reply, head=event.method == b"HEAD")
             elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
                 if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
                     return False
                 wire.start_next_cycle()
                 return True
-            # A request body, which nothing here wants, is read and forgotten.
+            else:
+                await asyncio.sleep(0)  # A request body, which nothing here wants, is read and forgotten.
         return False
 
     def _answer(self, request: h11.Request) -> Reply:
