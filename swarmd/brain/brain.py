@@ -334,7 +334,7 @@ class Brain:
         )
         eye.model_path = parts.releases.start_model()
         eye.on_event = self._history.watch.on_eye
-        parts.releases.use_runner(EyeRunner(eye, lambda: parts.is_armed))
+        parts.releases.use_runner(EyeRunner(eye, parts.is_armed))
         parts.releases.announce()
         self._supervisor.keep("eye", self._run_eye)
 

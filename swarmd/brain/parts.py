@@ -10,6 +10,7 @@ from swarmd.api.bus import Bus
 from swarmd.api.metrics import Metrics
 from swarmd.api.operators import OperatorDoor
 from swarmd.api.verbs import Verbs
+from swarmd.brain.armed import ArmedWord
 from swarmd.brain.driver import Driver
 from swarmd.brain.ground import Grounds
 from swarmd.brain.journal import Journal
@@ -63,8 +64,8 @@ class Parts(msgspec.Struct):
     control_path: Path = Path()
     http_address: str = ""
     door: OperatorDoor | None = None
-    is_armed: bool | None = None
-    """What the autopilot last said; a model that asks for "disarmed" waits for False."""
+    is_armed: ArmedWord = msgspec.field(default_factory=ArmedWord)
+    """What the autopilot says; a model that asks for "disarmed" waits for False."""
 
     @property
     def neighbours(self) -> Neighbours:

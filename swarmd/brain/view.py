@@ -259,7 +259,7 @@ class View:
     def on_pose(self, pose: PoseSeen, is_armed: bool | None) -> None:
         """The autopilot's newest pose: to the eye, to peers and to whoever listens."""
         parts = self._parts
-        parts.is_armed = is_armed
+        parts.is_armed.say(is_armed)
         if parts.eye is not None:
             parts.eye.update_pose(pose)
         parts.bus.publish(pose)

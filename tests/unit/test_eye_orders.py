@@ -8,6 +8,7 @@ from swarmd.api.bus import Bus
 from swarmd.api.daemon import PoseSeen
 from swarmd.api.node_verbs import register_verbs
 from swarmd.api.verbs import Verbs
+from swarmd.brain.armed import MAX_AGE_NS, ArmedWord
 from swarmd.brain.eyelink import EyeLink
 from swarmd.brain.view import View
 from swarmd.eye import ipc
@@ -65,8 +66,8 @@ def test_the_autopilots_battery_reaches_the_eye_and_its_own_does_not_come_back()
 
 def test_what_the_autopilot_says_of_arms_is_what_a_release_waits_for() -> None:
     """A model that asks for "disarmed" is swapped in once the vehicle says so, and not before."""
-    log = Logger("n", stream=io.StringIO())
-    parts = SimpleNamespace(bus=Bus(log), eye=None, is_armed=None)
+    log, clock = Logger("n", stream=io.StringIO()), [0]
+    parts = SimpleNamespace(bus=Bus(log), eye=None, is_armed=ArmedWord(lambda: clock[0]))
     view = View(parts, None, lambda: None)  # type: ignore[arg-type]
     verbs = Verbs()
     register_verbs(view, verbs)
@@ -78,8 +79,11 @@ def test_what_the_autopilot_says_of_arms_is_what_a_release_waits_for() -> None:
     }  # fmt: skip
     for armed in (True, False, None):
         verbs.answer_inside("pose", {**pose, "armed": armed})
-        assert parts.is_armed is armed
-    assert [type(one) for one in said] == [PoseSeen] * 3
+        assert parts.is_armed() is armed
+    verbs.answer_inside("pose", {**pose, "armed": False})
+    clock[0] += MAX_AGE_NS + 1
+    assert parts.is_armed() is None, "an autopilot that has fallen silent may have taken off"
+    assert [type(one) for one in said] == [PoseSeen] * 4
 
 
 def test_the_log_says_of_an_eye_that_goes_on_only_once() -> None:

@@ -1,7 +1,11 @@
 """A live MAVLink connection: asks for rates, feeds the fusion, hands poses to the daemon, sends counts back.
 
-pymavlink blocks, so one thread reads; the state lives on the event loop. When nothing arrives the position goes stale
-by itself and nothing is placed; the connection is opened again with back-off.
+pymavlink blocks, so one thread reads; the state lives on the event loop. The thread reads no faster than the loop
+takes, and no faster than `MESSAGES_PER_S`: whoever sends more fills the kernel's buffer and nothing else. When nothing
+arrives the position goes stale by itself and nothing is placed; the connection is opened again with back-off.
+
+What only the autopilot knows is taken from its own component alone: a gimbal or camera under the vehicle's system id
+has heartbeats, an attitude and a battery of its own, and is never armed.
 """
 
 import asyncio
@@ -19,6 +23,7 @@ from swarmd.bridges.mavlink.fusion import VehicleFusion
 from swarmd.bridges.mavlink.link_watch import Changes, LinkWatch
 from swarmd.config.bridges import MavlinkConfig
 from swarmd.errors import DaemonError, TransportError
+from swarmd.rates import TokenBucket
 from swarmd_models.geo.geolocate import quaternion_from_euler
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned
@@ -39,7 +44,19 @@ HEARTBEAT_S = 1.0
 """Seconds between our heartbeats. Source: MAVLink, heartbeat protocol, 1 Hz."""
 SILENT_S = 5.0
 """Without a heartbeat of the vehicle for this long the rates are asked for again."""
+MESSAGES_PER_S, MESSAGES_BURST = 3_000, 300
+"""Messages a second that are read, and at once: above what a serial line of 921,600 baud carries."""
+HANDED_MAX = 16
+"""Messages that wait for the loop: a turn of it has no more of them than some milliseconds."""
+POSES_PER_ASKED = 4
+"""Positions that are handed on for each that was asked for: an autopilot may send more for somebody else."""
+_OF_AUTOPILOT = {
+    "ATTITUDE", "ATTITUDE_QUATERNION", "GLOBAL_POSITION_INT", "GPS_RAW_INT", "HEARTBEAT", "SYS_STATUS",
+}  # fmt: skip
+"""What is the vehicle's only where the autopilot says it."""
 _NADIR = quaternion_from_euler(0.0, -math.pi / 2, 0.0)
+_REST_S = 0.01
+"""Seconds that the thread rests when it has read its rate."""
 _FIRST_PAUSE_S = 0.5
 """Seconds until the second attempt to open the connection; doubles."""
 _MAX_PAUSE_S = 10.0
@@ -68,6 +85,8 @@ class MavlinkBridge:
         self._mode = ""
         self._has_fix: bool | None = None
         self._is_armed: bool | None = None
+        self._handed_ns = 0
+        """When a position was handed on last."""
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: messages, positions, positions without a fix, connection losses."""
@@ -135,12 +154,28 @@ class MavlinkBridge:
         stop, ended = threading.Event(), asyncio.Event()
         problems: list[Exception] = []
 
+        room = threading.Semaphore(HANDED_MAX)
+        rate = TokenBucket(MESSAGES_PER_S, MESSAGES_BURST)
+
+        def take(message: Any, now_ns: int) -> None:
+            try:
+                self._on_message(message, now_ns)
+            finally:
+                room.release()
+
         def read() -> None:
             try:
                 while not stop.is_set():
+                    if not rate.take(time.monotonic_ns()):
+                        stop.wait(_REST_S)
+                        continue
                     message = connection.recv_match(blocking=True, timeout=0.2)
-                    if message is not None and message.get_type() != "BAD_DATA":
-                        loop.call_soon_threadsafe(self._on_message, message, time.monotonic_ns())
+                    if message is None or message.get_type() == "BAD_DATA":
+                        continue
+                    while not room.acquire(timeout=0.2):
+                        if stop.is_set():
+                            return
+                    loop.call_soon_threadsafe(take, message, time.monotonic_ns())
             except Exception as error:  # pymavlink raises what the port raises: serial, socket, struct
                 problems.append(error)
             finally:
@@ -258,13 +293,16 @@ class MavlinkBridge:
                 self._say_change("arming", "armed" if is_armed else "disarmed", now_ns)
         if self._target is None or source[0] != self._target[0]:
             return
+        if source != self._target and message.get_type() in _OF_AUTOPILOT:
+            return
         self._counts["messages"] += 1
         restarts = self._fusion.restarts
         is_position = self._fusion.feed(message, now_ns)
         if self._fusion.restarts != restarts:
             self._asked_s = 0.0
             self._counts["autopilot_restarts"] += 1
-        if is_position:
+        if is_position and now_ns - self._handed_ns >= 1e9 / (POSES_PER_ASKED * self._config.pose_hz):
+            self._handed_ns = now_ns
             self._hand_over(now_ns)
 
     def _hand_over(self, now_ns: int) -> None:

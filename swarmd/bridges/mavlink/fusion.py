@@ -24,6 +24,8 @@ _ARMED = 128
 """MAV_MODE_FLAG_SAFETY_ARMED. Source: MAVLink common.xml."""
 _DOWNWARD = 25
 """MAV_SENSOR_ROTATION_PITCH_270: a range finder that looks down."""
+_ARMED_MAX_AGE_NS = 5_000_000_000
+"""Nanoseconds; after five heartbeats that did not come nobody knows whether the vehicle is armed."""
 _CAMERA_MAX_AGE_NS = 1_000_000_000
 """Nanoseconds; a gimbal that has said nothing for a second may look anywhere."""
 
@@ -76,7 +78,7 @@ class VehicleFusion:
         self._range: tuple[int, float] | None = None
         self._battery_milli: int | None = None
         self._altitude_m: float | None = None
-        self._armed: bool | None = None
+        self._armed: tuple[int, bool] | None = None
         self._boot_ms = 0
         self.restarts = 0
 
@@ -96,7 +98,8 @@ class VehicleFusion:
             case "GPS_RAW_INT":
                 self._on_gps(message, now_ns)
             case "ATTITUDE":
-                self._set_body(quaternion_from_euler(message.yaw, message.pitch, message.roll), now_ns)
+                if all(map(math.isfinite, (message.yaw, message.pitch, message.roll))):
+                    self._set_body(quaternion_from_euler(message.yaw, message.pitch, message.roll), now_ns)
             case "ATTITUDE_QUATERNION":
                 self._set_body((message.q1, message.q2, message.q3, message.q4), now_ns)
             case "GIMBAL_DEVICE_ATTITUDE_STATUS":
@@ -114,7 +117,7 @@ class VehicleFusion:
                 if self._battery_milli is None and 0 <= message.battery_remaining <= 100:
                     self._battery_milli = message.battery_remaining * 10
             case "HEARTBEAT":
-                self._armed = bool(message.base_mode & _ARMED)
+                self._armed = (now_ns, bool(message.base_mode & _ARMED))
             case _:
                 pass
         return False
@@ -132,7 +135,8 @@ class VehicleFusion:
         if self._range is not None and now_ns - self._range[0] <= self._stale_ns:
             height = self._range[1]
         camera = self._camera(now_ns)
-        sane = abs(latitude) <= 90 and (latitude, longitude) != (0.0, 0.0) and height > 0
+        sane = abs(latitude) <= 90 and abs(longitude) <= 180 and (latitude, longitude) != (0.0, 0.0) and height > 0
+        armed = self._armed if self._armed is not None and now_ns - self._armed[0] <= _ARMED_MAX_AGE_NS else None
         return VehicleState(
             captured_ns,
             latitude,
@@ -142,7 +146,7 @@ class VehicleFusion:
             yaw_of(self._body[1]),
             self._sigma_m,
             fresh and sane and self._fix_ok is True and now_ns - self._fix_ns <= 4 * self._stale_ns + 10**9,
-            self._armed,
+            None if armed is None else armed[1],
             self._battery_milli,
             self._altitude_m,
         )
