@@ -47,9 +47,7 @@ def test_what_follows_reads_too_at_any_length(expiry_s: int | None, trace: str, 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 15), st.binary(max_size=24), st.binary(max_size=48))
-def test_law_whatever_is_published_nothing_is_raised_and_what_cannot_be_read_is_acknowledged(
-    flags: int, topic: bytes, rest: bytes
-) -> None:
+def test_law_what_cannot_be_read_is_acknowledged_and_forgotten(flags: int, topic: bytes, rest: bytes) -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)

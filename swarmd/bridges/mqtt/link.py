@@ -114,8 +114,6 @@ class MqttLink:
         self._client: Client | None = None
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
-        self._unreadable = 0
-        """Messages of earlier connections that could not be read."""
         self._refused = ""
         self._overheard = self._reason = ""
         self._counts: Counter[str] = Counter()
@@ -127,8 +125,8 @@ class MqttLink:
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts since the start."""
-        unread = self._unreadable + (self._client.unreadable if self._client else 0)
-        return {**self._counts, **({"dropped_unreadable": unread} if unread else {})}
+        now = self._client.unreadable if self._client else 0
+        return dict(self._counts + Counter({"dropped_unreadable": now}))
 
     def gauges(self) -> dict[str, int]:
         """Messages in the buffer, and sent but not yet acknowledged."""
@@ -241,7 +239,7 @@ class MqttLink:
             self._requeue_inflight()
             if served is not None:  # Else its thread may still be connecting, and paho closes what nobody holds.
                 await asyncio.shield(served.end(with_will=bool(len(self._outbox))))
-            self._unreadable += client.unreadable
+            self._count("dropped_unreadable", client.unreadable)
             self._client = None
 
     def _make_client(self, loop: asyncio.AbstractEventLoop) -> Client:

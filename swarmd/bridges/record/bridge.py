@@ -2,9 +2,10 @@
 
 import asyncio
 import base64
+import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from swarmd.errors import DaemonError
 from swarmd.events.record import EventRecord, Happened
 from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
-from swarmd_protocols.state.observations import DetectionLearned
+from swarmd_protocols.state.observations import CellView, DetectionLearned
+from swarmd_protocols.summary import MemberView
 from swarmd_protocols.thumbs.requests import ThumbLearned
 
 THUMBS = "/swarm/thumbs"
@@ -151,18 +153,21 @@ class RecordBridge:
             while True:
                 if self._changed:
                     self._changed = False
-                    self._write_picture()
+                    await self._write_picture()
                     self._thumbs.know(daemon.objects())
                 self._thumbs.look()
                 if self._recorder.problem and not self._said:
                     self._said = True
                     self._report(f"recording {path} ended: {self._recorder.problem}")
+                await self._recorder.keep()
                 await asyncio.sleep(PICTURE_S)
         finally:
             unsubscribe()
             end_pictures()
-            self._write_picture()
-            self._recorder.close()
+            try:
+                await self._write_picture()
+            finally:
+                self._recorder.close()
 
     def _report(self, text: str) -> None:
         assert self._daemon is not None
@@ -291,66 +296,69 @@ class RecordBridge:
         self._write(topic, "sensor_msgs/msg/CompressedImage", message, now_ns)
 
     def _write_geojson(self, topic: str, features: list[dict[str, object]], now_ns: int) -> None:
-        import json
-
         self._write(topic, "foxglove.GeoJSON", {"geojson": json.dumps(geojson.collection(features))}, now_ns)
 
-    def _write_picture(self) -> None:
-        daemon = self._daemon
+    async def _write_features(
+        self, daemon: DaemonView, recorder: Recorder, names: Mapping[bytes, str], now_ns: int
+    ) -> None:
+        info = daemon.info()
+        features: list[dict[str, object]] = []
+        for part in daemon.in_parts.objects():
+            features += [geojson.object_feature(view, info, names) for view in part]
+            await asyncio.sleep(0)
+        text = await asyncio.to_thread(json.dumps, geojson.collection(features))
+        await recorder.write_long("/swarm/objects", "foxglove.GeoJSON", {"geojson": text}, now_ns)
+
+    async def _write_picture(self) -> None:
+        """All that is known, each kind as one message: made in parts and encoded aside, so that the loop turns."""
+        daemon, recorder = self._daemon, self._recorder
         assert daemon is not None
+        assert recorder is not None
         now_ns = time.time_ns()
         names = {bytes(member.node): member.name for member in daemon.members()}
         if self._config.profile == "foxglove":
-            info = daemon.info()
-            features = [geojson.object_feature(view, info, names) for view in daemon.objects()]
-            self._write_geojson("/swarm/objects", features, now_ns)
+            await self._write_features(daemon, recorder, names, now_ns)
             return
-        objects = [
-            _detection3d(v.label, v.score_milli, (v.east_cm, v.north_cm), v.covariance_cm2, v.object_id, now_ns)
-            for v in daemon.objects()
-            if v.east_cm is not None and v.north_cm is not None
-        ]
-        message: dict[str, Any] = {"header": _header(now_ns), "detections": objects}
-        self._write("/swarm/objects", "vision_msgs/msg/Detection3DArray", message, now_ns)
-        said = [
-            {
-                "level": level,
-                "name": name,
-                "message": text,
-                "hardware_id": key,
-                "values": [{"key": one, "value": value} for one, value in values],
-            }
-            for view in daemon.objects()
-            for level, name, text, key, values in review_statuses(view)
-        ]
+        objects: list[dict[str, Any]] = []
+        said: list[dict[str, Any]] = []
+        for part in daemon.in_parts.objects():
+            objects += [
+                _detection3d(v.label, v.score_milli, (v.east_cm, v.north_cm), v.covariance_cm2, v.object_id, now_ns)
+                for v in part
+                if v.east_cm is not None and v.north_cm is not None
+            ]
+            said += [_status(*one) for view in part for one in review_statuses(view)]
+            await asyncio.sleep(0)
+        header = _header(now_ns)
+        message: dict[str, Any] = {"header": header, "detections": objects}
+        await recorder.write_long("/swarm/objects", "vision_msgs/msg/Detection3DArray", message, now_ns)
+        diagnostics = "diagnostic_msgs/msg/DiagnosticArray"
         if said or self._has_reviews:  # Empty once, where what was said is said no more.
-            reviews: dict[str, Any] = {"header": _header(now_ns), "status": said}
-            self._write("/swarm/objects/reviews", "diagnostic_msgs/msg/DiagnosticArray", reviews, now_ns)
+            await recorder.write_long("/swarm/objects/reviews", diagnostics, {"header": header, "status": said}, now_ns)
         self._has_reviews = bool(said)
-        peers = [
-            {
-                "level": DIAGNOSTIC_LEVELS[member.state],
-                "name": f"swarm/{member.name}",
-                "message": member.state.value,
-                "hardware_id": member.node.hex()[:16],
-                "values": [{"key": "loss", "value": f"{member.loss:.3f}"}],
-            }
-            for member in daemon.members()
-        ]
-        self._write(
-            "/swarm/peers", "diagnostic_msgs/msg/DiagnosticArray", {"header": _header(now_ns), "status": peers}, now_ns
-        )
-        cells = [
-            {
-                "cell_id": view.cell_id,
-                "state": CELL_STATES.get(view.state, 0),
-                "center": {"x": view.centre_east_cm / 100, "y": view.centre_north_cm / 100, "z": 0.0},
-                "holder": "" if view.holder is None else names.get(view.holder, view.holder.hex()[:8]),
-                "done_by": [names.get(node, node.hex()[:8]) for node in view.done_by],
-            }
-            for view in daemon.cells()
-        ]
+        peers = [_peer(member) for member in daemon.members()]
+        await recorder.write_long("/swarm/peers", diagnostics, {"header": header, "status": peers}, now_ns)
+        cells = [_cell(view, names) for view in daemon.cells()]
         if cells:
-            self._write(
-                "/swarm/cells", "swarmd_msgs/msg/CellArray", {"header": _header(now_ns), "cells": cells}, now_ns
-            )
+            message = {"header": header, "cells": cells}
+            await recorder.write_long("/swarm/cells", "swarmd_msgs/msg/CellArray", message, now_ns)
+
+
+def _status(level: int, name: str, text: str, key: str, values: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    pairs = [{"key": one, "value": value} for one, value in values]
+    return {"level": level, "name": name, "message": text, "hardware_id": key, "values": pairs}
+
+
+def _peer(member: MemberView) -> dict[str, Any]:
+    level, name, state = DIAGNOSTIC_LEVELS[member.state], f"swarm/{member.name}", member.state.value
+    return _status(level, name, state, member.node.hex()[:16], [("loss", f"{member.loss:.3f}")])
+
+
+def _cell(view: CellView, names: Mapping[bytes, str]) -> dict[str, Any]:
+    return {
+        "cell_id": view.cell_id,
+        "state": CELL_STATES.get(view.state, 0),
+        "center": {"x": view.centre_east_cm / 100, "y": view.centre_north_cm / 100, "z": 0.0},
+        "holder": "" if view.holder is None else names.get(view.holder, view.holder.hex()[:8]),
+        "done_by": [names.get(node, node.hex()[:8]) for node in view.done_by],
+    }

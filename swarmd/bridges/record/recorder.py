@@ -1,21 +1,25 @@
 """One MCAP file: ROS 2 messages (profile `ros2`) or JSON with Foxglove's schema names (profile `foxglove`).
 
 The two never share a file: one JSON channel makes ROS 2 tools refuse the whole recording. A recording that has no
-room left is finished properly and said; the daemon goes on.
+room left is finished properly and said; the daemon goes on. The loop waits neither for the disk nor for a long message
+to be encoded: other threads do.
 """
 
+import asyncio
 import contextlib
 import json
 import os
 import shutil
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from swarmd.bridges.ros2.names import TYPE_HASHES
+from swarmd.durable import sync_folder
 from swarmd.errors import RecordError
 
 try:
@@ -27,7 +31,7 @@ except ImportError as problem:
 CHUNK_BYTES = 256 * 1024
 """Bytes of one chunk of the file: what a killed daemon loses at most."""
 CHUNK_S = 2.0
-"""A chunk is finished at this age however small it is: a crash costs no more than that."""
+"""A chunk is finished at this age however small it is, and is on the disk a second later (`keep`)."""
 FREE_CHECK_S = 1.0
 """Seconds between two looks at the room on the disk: `min_free_mib` is minutes of any recording."""
 FORMAT_VERSION = "1"
@@ -71,6 +75,9 @@ class Recorder:
         self._channels: dict[tuple[str, str], tuple[int, Any]] = {}
         self._next_check_s = 0.0
         self._chunk_due_s = time.monotonic() + CHUNK_S
+        self._is_named = False
+        """Whether the file's name is on the disk."""
+        self._unsynced = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("xb")
@@ -89,17 +96,54 @@ class Recorder:
             message: The fields.
             unix_ns: Time of the message, UNIX nanoseconds.
         """
+        self._add(topic, type_name, lambda encode: encode(message), unix_ns)
+
+    async def write_long(self, topic: str, type_name: str, message: Mapping[str, Any], unix_ns: int) -> None:
+        """The same for a message of any length: a thousand objects take a tenth of a second to encode.
+
+        Args:
+            topic: As `write` takes it.
+            type_name: As `write` takes it.
+            message: The fields; nobody changes them meanwhile.
+            unix_ns: Time of the message.
+        """
+        data: list[bytes] = []
+        if not self.full:
+            _, encode = self._channel(topic, type_name)
+            data.append(await asyncio.to_thread(encode, message))
+        self._add(topic, type_name, lambda _: data[0], unix_ns)
+
+    def _add(self, topic: str, type_name: str, data: Callable[[Any], bytes], unix_ns: int) -> None:
         if self.full:
             self.counts["dropped_full"] += 1
             return
         try:
             self._check_room()
             channel, encode = self._channel(topic, type_name)
-            self._writer.add_message(channel, unix_ns, encode(message), unix_ns)
+            self._writer.add_message(channel, unix_ns, data(encode), unix_ns)
             self.counts["messages"] += 1
             self._finish_chunk()
         except OSError as error:
             self._end(error.strerror or str(error))
+
+    async def keep(self) -> None:
+        """Once a second: have on the disk what was recorded, for a power cut to leave; the loop turns meanwhile."""
+        if self.full:
+            return
+        try:
+            self._finish_chunk()
+            if self._unsynced:
+                self._unsynced = False
+                await asyncio.to_thread(self._sync)
+        except OSError as error:
+            if not self.full:  # Else it was closed meanwhile, which has it synced.
+                self._end(error.strerror or str(error))
+
+    def _sync(self) -> None:
+        os.fdatasync(self._file.fileno())
+        if not self._is_named:
+            sync_folder(self.path.parent)
+            self._is_named = True
 
     def close(self) -> None:
         """Finish the file, so that readers find its index; may be called twice."""
@@ -124,7 +168,7 @@ class Recorder:
             raise OSError(0, f"less than record.min_free_mib ({self._min_free_bytes >> 20} MiB) left on the disk")
 
     def _finish_chunk(self) -> None:
-        """Have what was recorded so far on the disk, in a form that readers take without the index."""
+        """Give what was recorded so far to the kernel, in a form that readers take without the index."""
         now_s = time.monotonic()
         if now_s < self._chunk_due_s:
             return
@@ -133,6 +177,7 @@ class Recorder:
         if finish is not None:
             finish()
         self._file.flush()
+        self._unsynced = True
 
     def _end(self, why: str) -> None:
         self.full = True
@@ -140,14 +185,20 @@ class Recorder:
         try:
             self._writer.finish()
             self._file.flush()
-            os.fsync(self._file.fileno())
         except OSError as error:
             # What is in the file stays readable: MCAP readers recover complete chunks without the index.
             self._problem = f"{why}; the index could not be written: {error.strerror}"
-        finally:
-            # Closing writes what is left in the buffer, and fails again where there is no room for it.
-            with contextlib.suppress(OSError):
-                self._file.close()
+        # No daemon thread: a program that ends waits for it.
+        threading.Thread(target=self._settle, name="record").start()
+
+    def _settle(self) -> None:
+        try:
+            self._sync()
+        except (OSError, ValueError) as error:
+            self._problem = f"{self._problem}; the disk did not take the end: {error}"
+        # Closing writes what is left in the buffer, and fails again where there is no room for it.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _channel(self, topic: str, type_name: str) -> tuple[int, Any]:
         known = self._channels.get((topic, type_name))
