@@ -5,13 +5,15 @@ import json
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from swarmd.api.daemon import MemberView, NodeInfo, PictureSeen
-from swarmd.bridges.mqtt.bridge import SETTLE_S, MqttBridge
+from swarmd.bridges.mqtt.bridge import RETELL_S, SETTLE_S, MqttBridge
+from swarmd.bridges.mqtt.link import Incoming
 from swarmd.config.bridges import MqttConfig
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
 from swarmd_protocols.ids import NodeId
@@ -23,8 +25,8 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
 
 BASE = "swarm/v1/farm"
-QUIET_S = 1.5 * SETTLE_S
-"""Nothing more comes after this: a device that met or lost another tells its share of everything `SETTLE_S` later."""
+QUIET_S = RETELL_S + SETTLE_S
+"""Nothing more comes after this: a device that met or lost another tells its share of everything by then."""
 
 
 class Device(World):
@@ -137,6 +139,31 @@ async def test_what_a_dead_device_told_is_taken_over(tmp_path: Path) -> None:
             alice.say(MemberChanged(BOB, "bob", MemberState.ALIVE, MemberState.FAILED, "silent"))
             told = {topic for topic, retained, _ in await everything(ear, 40) if not retained}
     assert len(told) == 40
+
+
+async def test_who_comes_and_goes_without_end_keeps_no_picture_back(tmp_path: Path) -> None:
+    """Anybody who may publish a state can: the share changes again and again while the picture is about to be told."""
+    alice, _ = devices()
+    alice.views = [object_view(f"o{number}") for number in range(40)]
+    with broker(tmp_path) as server:
+        async with running(alice, MqttConfig(enabled=True, port=server.port)) as bridge:
+            told: Counter[float] = Counter()
+            real = bridge._publish
+
+            def publish(name: str, body: object, **rest: str) -> None:
+                told[time.monotonic()] += name == "object"
+                real(name, body, **rest)
+
+            bridge._publish = publish  # type: ignore[method-assign,assignment]
+            await until(lambda: bridge._link is not None and bridge._link.connected)
+            began_s = time.monotonic()
+            for word in ["online", "offline"] * 25:
+                bridge._on_message(Incoming(f"{BASE}/node/mallory/state", word.encode(), "", None))
+                await asyncio.sleep(SETTLE_S / 5)
+            took_s = time.monotonic() - began_s
+    assert 10 <= told.total() <= 40 * (2 + took_s / RETELL_S), (
+        "its share, with mallory there or not; not with each word"
+    )
 
 
 async def test_birth_and_discovery_come_again_when_the_eye_is_ready(tmp_path: Path) -> None:

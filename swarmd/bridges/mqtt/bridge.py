@@ -41,6 +41,8 @@ GOODBYE_S = 1.0
 """How long a stop waits for the broker to have taken what is buffered."""
 SETTLE_S = 0.5
 """Seconds until a picture is told: the broker says meanwhile who else is there."""
+RETELL_S = 2.0
+"""Seconds between two whole pictures, at least: anybody on the broker may say that devices come and go."""
 _DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY, MemberState.UNREACHABLE)
 _EYE_CHANGES, _REMOVALS = ("eye-ready", "eye-model"), ("dismissed", "revoked")
 """Kinds of events after which a birth is told anew, and a member taken back."""
@@ -75,7 +77,8 @@ class MqttBridge:
         self._homie: HomieDevice | None = None
         self._last_told_s: dict[str, float] = {}
         self._hours: HourlyCounts | None = None
-        self._retelling: asyncio.Task[None] | None = None
+        self._retell_due = asyncio.Event()
+        """Set where this device's share may have changed since the picture was begun to be told."""
         self._counts: Counter[str] = Counter()
         self._commands = Commands(self._run_command, config.reply_prefix or f"{config.base}/+/reply")
         self._shares = Shares("")
@@ -136,7 +139,7 @@ class MqttBridge:
         self._link = link
         unsubscribe = daemon.subscribe(self._on_event)
         tasks = [asyncio.create_task(link.run()), asyncio.create_task(self._refresh())]
-        tasks.append(asyncio.create_task(self._tell_again()))
+        tasks += [asyncio.create_task(self._tell_again()), asyncio.create_task(self._tell_anew())]
         if self._config.homie:
             self._homie = HomieDevice(self._config, info.node, self._node)
             tasks.append(asyncio.create_task(self._homie.link.run()))
@@ -150,8 +153,6 @@ class MqttBridge:
         finally:
             unsubscribe()
             self._picture.close()
-            if self._retelling is not None:
-                self._retelling.cancel()
             if link.connected:
                 link.publish(self._topic("state"), b"offline", retain=True)
             links = [link]
@@ -189,7 +190,7 @@ class MqttBridge:
         self._shares.forget_all()
         self._publish("state", b"online")
         self._tell_birth(daemon.info(), link)
-        self._retell()
+        self._retell_due.set()
 
     def _tell_birth(self, info: NodeInfo, link: MqttLink) -> None:
         """Who this device is; again when its eye is ready, or has another model."""
@@ -211,23 +212,23 @@ class MqttBridge:
             device = homeassistant_device(info, self._base, self._node, pictures=self._config.pictures)
             link.publish(self._discovery_topic, msgspec.json.encode(device), retain=True)
 
-    def _retell(self) -> None:
-        """Tell the picture anew: the broker is there again, or this device takes over what another told."""
-        if self._retelling is not None:
-            self._retelling.cancel()
-        self._retelling = asyncio.create_task(self._tell_picture(SETTLE_S))
+    async def _tell_anew(self) -> None:
+        """The picture, after a change of the share; to its end each time: else who flaps would keep it back."""
+        while True:
+            await self._retell_due.wait()
+            began_s = time.monotonic()
+            await asyncio.sleep(SETTLE_S)  # Who else is on the broker is heard of in the meantime.
+            self._retell_due.clear()
+            if self._link is not None and self._link.connected:
+                await self._publish_members()
+                await self._tell_picture()
+            await asyncio.sleep(began_s + RETELL_S - time.monotonic())
 
-    async def _tell_picture(self, after_s: float = 0.0) -> None:
-        """Every object and cell of this device's share, no faster than the broker takes them.
-
-        The buffer is for what is new.
-        """
+    async def _tell_picture(self) -> None:
+        """Every object and cell of this device's share, no faster than the broker takes them."""
         daemon, link = self._daemon, self._link
         assert daemon is not None
         assert link is not None
-        await asyncio.sleep(after_s)  # Who else is on the broker is heard of in the meantime.
-        if after_s and link.connected:
-            await self._publish_members()
         info, names = daemon.info(), self._names
         async for view in link.paced(daemon.in_parts.objects()):
             object_id = topic_token(view.object_id)
@@ -379,7 +380,7 @@ class MqttBridge:
         assert self._daemon is not None
         dead = (topic_token(member.name) for member in self._daemon.members() if member.state in _DEAD)
         if self._shares.dead(dead):
-            self._retell()
+            self._retell_due.set()
 
     def _take_back(self, names: str) -> None:
         """Members that were dismissed or shut out: what stays of them on the broker is no device any more.
@@ -466,7 +467,7 @@ class MqttBridge:
         if message.topic.startswith(node):
             name, online = message.topic.removeprefix(node).split("/")[0], message.payload == b"online"
             if self._shares.heard(name, online=online) and not message.retained:
-                self._retell()
+                self._retell_due.set()
         elif message.retained:
             # It was meant for whoever was there then, and would be run at each connection.
             self._counts["commands_retained"] += 1
