@@ -16,6 +16,7 @@ from swarmd_protocols.effects import Started
 from swarmd_protocols.swim import repair
 from swarmd_protocols.swim.event_baseline import Answers, Baseline
 from swarmd_protocols.swim.event_log import EventLog
+from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import VECTOR_ANSWER, EventVector
 from tests.support.mutants import Mutant, assert_found
 from tests.support.swim_net import MS, Host, Net
@@ -387,3 +388,33 @@ def test_what_one_member_brings_is_no_news_unless_it_has_said_it() -> None:
     answers.came_again(b"origin", 4, b"thief")
     answers.came_again(b"origin", 5, b"thief")
     assert [answers.is_news(b"origin", sequence) for sequence in (3, 4, 5)] == [True, True, False]
+
+
+def who_hears_no_answer_begins(patch: pytest.MonkeyPatch) -> None:
+    """Its own questions, or what is answered, are lost; whoever compares with it says how far it is all the same."""
+    original = repair.Repair.on_event_vector
+
+    def on_event_vector(self: repair.Repair, member: Member, message: EventVector) -> None:
+        if message.asks != VECTOR_ANSWER:
+            original(self, member, message)
+
+    net = Net(4, 1)
+    assert net.run_until(net.formed, 15) is not None
+    net.hosts[SPEAKS].node._swim.events.say("one", b"")
+    net.run(1)
+    patch.setattr(repair.Repair, "on_event_vector", on_event_vector)
+    net.restart(STARTS, keep_journal=False)
+    net.run(6)
+    events = net.hosts[STARTS].node._swim.events
+    assert events.has_baseline
+    assert events.logs[net.hosts[SPEAKS].node.node].delivered == net.hosts[SPEAKS].node._swim.events.own_event
+
+
+def test_whoever_compares_with_a_node_that_starts_tells_it_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    who_hears_no_answer_begins(monkeypatch)
+
+
+def test_where_only_answers_tell_it_the_law_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers, "take", lambda self, peer, told: False)
+    with pytest.raises(AssertionError):
+        who_hears_no_answer_begins(monkeypatch)
