@@ -404,6 +404,7 @@ class Node:
         if trust.fallen:
             names = ", ".join(sorted(node.hex()[:8] for node in trust.fallen))
             text = f"root {trust.root.version} does not name the revocation of {names}: sign it with the new keys"
+            text += "; group keys that name it hold again after that"
             self._wire.emit(Alarm("revocation-fell", text))
             trust.fallen = frozenset()
         for kind, statement in news:

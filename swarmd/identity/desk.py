@@ -397,22 +397,23 @@ def _put_aside(fleet: Fleet) -> list[str]:
     for swarm in fleet.swarms():
         trust = Trust(swarm, chain, _CRYPTO)
         place = fleet.folder / "swarms" / swarm
-        gone: dict[str, int] = {}
+        gone: dict[str, bool] = {}
         for kind in ("revoke", "group"):
             for path in sorted(place.glob(f"{kind}-*")):
+                gone["newest " + kind] = False
                 try:
                     trust.add(kind, path.read_bytes())
                 except IdentityError:
                     (place / "former").mkdir(mode=0o700, exist_ok=True)
                     path.rename(place / "former" / path.name)
-                    gone[kind] = gone.get(kind, 0) + 1
+                    gone[kind] = gone["newest " + kind] = True
         known = [one for one in _certificates(fleet, swarm) if read_certificate(one).node not in trust.revoked]
         names = {read_certificate(one).name for one in known}
         void = len(names - {read_certificate(one).name for one in known if trust.holds(one)})
         again = f"{fleet.folder} --swarm {swarm}"
         if gone.get("revoke"):
             notes.append(f"swarm {swarm}: say again who is out: swarmd keys prepare revoke {again} --again")
-        if gone.get("group") and not trust.group_keys:
+        if gone.get("newest group"):
             notes.append(f"swarm {swarm}: make a group key: swarmd keys prepare group-key {again}")
         if void:
             notes.append(f"swarm {swarm}: {void} certificates are void under this root; enrol those nodes again")

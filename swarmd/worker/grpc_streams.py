@@ -40,9 +40,7 @@ class Stream:
         try:
             await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
-                raise OipError(
-                    503, f"{STREAMS_MAX} streams are open and this one waited longest; open another"
-                )
+                raise OipError(503, f"{STREAMS_MAX} streams are open and this one waited longest; open another")
             return asked.result()
         finally:
             asked.cancel()

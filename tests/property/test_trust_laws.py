@@ -4,12 +4,14 @@ import contextlib
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.trust.trust import Trust
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.roots import mark
+from swarmd_protocols.trust.trust import GroupKey, Revocation, Trust
 from tests.support.release_world import MODEL
 from tests.support.trust_history import (
     AFTER,
@@ -17,6 +19,7 @@ from tests.support.trust_history import (
     CRYPTO,
     FIRST,
     HONEST,
+    LATER,
     SWARM,
     Hearer,
     Item,
@@ -138,3 +141,27 @@ def test_a_replaced_certificate_holds_nowhere(heard: list[list[Item]], rng: rand
     for trust in nodes:
         for one in ids:
             assert trust.certified(one) in (None, knows_all.certified(one))
+
+
+def a_group_key_falls_with_what_it_names(order: list[int]) -> None:
+    """A root that does not name a revocation lets it fall: whoever comes later can take no group key that names it."""
+    false = say("revoke", Revocation(SWARM, 8, (b"y" * 16,), "by a key that was stolen"), 1, 2)
+    fell = mark(decode_envelope(false[1]))
+    items = [*HONEST, false, say("group", GroupKey(SWARM, 12, b"c" * 32, (fell,)), 2)]
+    hearer = Hearer().hear([items[at] for at in order]).settle(items)
+    assert hearer.decides() == Hearer().settle(items).decides() == WHOLE
+    assert hearer.trust.group_keys.keys() == {6, 9}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(len(HONEST) + 2)))
+@example(
+    [
+        *range(len(HONEST) - len(LATER) - 1),
+        len(HONEST),
+        len(HONEST) + 1,
+        *range(len(HONEST) - len(LATER) - 1, len(HONEST)),
+    ]
+)
+def test_a_group_key_falls_with_a_revocation_that_it_names(order: list[int]) -> None:
+    a_group_key_falls_with_what_it_names(order)

@@ -249,7 +249,7 @@ def test_a_group_key_that_outruns_its_revocation_reaches_no_thief() -> None:
         net.run(5)
         fleet.revoke("farm", [net.identities[3].node], "stolen")
         key = fleet.rotate("farm")
-        with pytest.raises(StateError, match="not known here yet"):
+        with pytest.raises(StateError, match="not known here; hand it over first"):
             net.feed(0, Command("node", AddStatement("group", key.data)))
         net.run(5)
         assert [len(net.trust(index).group_keys) for index in range(4)] == [1] * 4

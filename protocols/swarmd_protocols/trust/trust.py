@@ -346,7 +346,7 @@ class Trust:
         self.news.came("revoke", merged.statement)
 
     def _cut_revocations(self) -> dict[bytes, _Held]:
-        """Keep what every key has room for; returns the rest. Who is out follows."""
+        """Keep what every key has room for; returns the rest. Who is out and which group keys hold follows."""
         held = self._revocations
         if len(held) > REVOCATIONS_PER_KEY:
             envelopes = {digest: decode_envelope(one.statement) for digest, one in held.items()}
@@ -355,18 +355,20 @@ class Trust:
             kept = first_of_each_key(envelopes, ranks, REVOCATIONS_PER_KEY, keys, named)
             self._revocations = {digest: one for digest, one in held.items() if digest in kept}
         self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
+        # A group key that names one of the rest goes too: who comes later could not take it, and none are told apart.
+        for counter in [counter for counter, one in self._groups.items() if not self._heard_first(one)]:
+            self.news.went("group", self._groups.pop(counter).statement)
+        self.group_keys = _by_counter(self._groups) or self.group_keys
         return {digest: one for digest, one in held.items() if digest not in self._revocations}
+
+    def _heard_first(self, group: _Held) -> bool:
+        return {digest[:MARK_BYTES] for digest in self._revocations}.issuperset(_group_key(group).after)
 
     def _take_group_key(self, new: _Held) -> None:
         counter = new.value.counter
-        known = self._groups.get(counter)
-        heard = {digest[:MARK_BYTES] for digest in self._revocations}
-        is_held = known is not None and known.digest == new.digest
-        if not is_held and not heard.issuperset(_group_key(new).after):
-            raise IdentityError(
-                f"group key {counter} names a revocation that is not known here yet; hand it over first"
-            )
-        if known is not None and known.rank > new.rank:
+        if not self._heard_first(new):
+            raise IdentityError(f"group key {counter} names a revocation that is not known here; hand it over first")
+        if (known := self._groups.get(counter)) is not None and known.rank > new.rank:
             raise IdentityError(f"another group key has the number {counter}: two desks drew at once; draw a new one")
         merged = self._merged(known, new)
         if known is not None and known.statement == merged.statement:
@@ -442,9 +444,8 @@ class Trust:
         """The chain has changed: everything anew, as if it came for the first time."""
         self.revision += 1
         self._revocations = {digest: one for digest, one in self._revocations.items() if self._still_counts(one)}
-        self._cut_revocations()
         self._groups = {counter: one for counter, one in self._groups.items() if self._still_counts(one)}
-        self.group_keys = _by_counter(self._groups) or self.group_keys
+        self._cut_revocations()
         kept = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
         self._by_node, self._by_name = {}, {}
         for one in kept.values():
