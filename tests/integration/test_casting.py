@@ -324,15 +324,15 @@ def test_the_group_is_joined_again_when_the_interface_comes_back(networks: Netwo
     device = networks.device(1)
 
     async def heard_again(ear: Ear) -> None:
-        ear.look()
-        assert ear.interfaces == ["wlan0"]
         ear.heard.clear()
-        for _ in range(20):  # The bridge may still be learning who is where.
+        for _ in range(50):  # The link may not be up yet, and the bridge still be learning who is where.
+            ear.look()
             await asyncio.to_thread(_cast_from, networks, 2, "wlan0")
             await asyncio.sleep(0.1)
             if ear.heard:
+                assert ear.interfaces == ["wlan0"]
                 return
-        raise AssertionError("nothing is heard any more")
+        raise AssertionError(f"nothing is heard any more on {ear.interfaces}")
 
     async def body() -> None:
         ear = Ear()
