@@ -31,7 +31,8 @@ _RECORDS_PUSHED = 4
 times: where 100 start together each sends 73 KB of records, not 178."""
 _MANY = 32
 """In a swarm of so many at most `_RECORDS_PUSHED` are pushed in a second, however they come: where 100 start within two
-seconds each sends six tenths of the records, and the last one is known everywhere up to a second later."""
+seconds each sends six tenths of the records, and the last one is known everywhere up to a second later. In a mesh that
+would be a second a hop: a grid of 100 forms in 6.9 s without it, in 9.9 s with it."""
 _SUMMARISED_MAX = 1_024
 """Peers whose last summary is remembered; the oldest is forgotten first."""
 _SUMMARY_GAP_NS = 100 * _MS
@@ -307,8 +308,10 @@ class FrameSender:
         records = [item for priority, item in news if priority == RECORD]
         others = [item for priority, item in news if priority != RECORD]
         crowd = len(records) > _RECORDS_PUSHED
-        # In a large swarm a crowd is one too where its members come one by one.
-        crowd = crowd or (len(core.table) >= _MANY and not self._newcomers.take(core.now_ns, len(records)))
+        # In a large swarm a crowd is one too where its members come one by one; not over many hops, each of which would
+        # wait for a comparison.
+        is_large = len(core.table) >= _MANY and not core.view.weighs_links
+        crowd = crowd or (is_large and not self._newcomers.take(core.now_ns, len(records)))
         if records and crowd:
             core.queue.settle(RECORD)
             records = []
