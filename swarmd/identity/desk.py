@@ -9,10 +9,8 @@ replaced meanwhile, and a group key under a number that is taken, are refused wi
 """
 
 import contextlib
-import fcntl
-import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +22,7 @@ from swarmd.identity.fleet import Fleet, next_counter
 from swarmd.identity.names import check_known, check_name
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, distinct, parse_public, read_public
 from swarmd.identity.prepared import Prepared, PreparedError, prepare, statement_of
-from swarmd.identity.role_keys import FleetError, make_folder
+from swarmd.identity.role_keys import FleetError, locked_folder, make_folder
 from swarmd.identity.words import parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
@@ -296,7 +294,7 @@ def submit(folder: Path, prepared: Prepared) -> Submitted:
         PreparedError: Too few have signed, or another desk's statement stands in its place. Nothing was written.
         FleetError: No node would take it. Nothing was written.
     """
-    with _locked(folder, make=prepared.kind == "root" and not prepared.root):
+    with locked_folder(folder, make=prepared.kind == "root" and not prepared.root):
         if prepared.kind == "root":
             return _submit_root(folder, prepared)
         fleet = Fleet(folder)
@@ -458,19 +456,3 @@ def _digest(prepared: Prepared) -> str:
 def _write_public(path: Path, data: bytes) -> None:
     make_folder(path.parent)
     write_public_file(path, data)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, *, make: bool) -> Iterator[None]:
-    """One desk at a time; the lock ends with the descriptor, also when the process dies."""
-    try:
-        if make:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise FleetError(f"cannot open {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,8 @@
 
 What was signed by keys that were replaced since stays where it is; it counts where the newest root says so.
 A development fleet (`fleet.secret`) has no key files: its keys derive from that secret. Every write is whole or absent,
-and nothing is ever overwritten: a statement that was signed once may be out there.
+one desk at a time decides and writes, and nothing is ever overwritten: a statement that was signed once may be out
+there.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ from swarmd.identity.role_keys import (
     key_files,
     key_number,
     key_path,
-    make_folder,
+    locked_folder,
     read_role_key,
     refuse_existing,
     write_public,
@@ -99,17 +100,22 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
     Raises:
         FleetError: There is a fleet already, or the numbers make no sense.
     """
-    if any((folder / "roots").glob("*.root")) or (folder / FLEET_SECRET_FILE).exists():
-        raise FleetError(f"{folder} holds a fleet already; choose another folder")
     check_name(name, "a fleet")
     keys = {role: draw_keys(role, need, count) for role, (need, count) in roles.items()}
+    with locked_folder(folder, make=True):
+        _begin(folder, name, roles, keys)
+    return Fleet(folder)
+
+
+def _begin(folder: Path, name: str, roles: Mapping[str, tuple[int, int]], keys: Mapping[str, list[RoleKey]]) -> None:
+    if any((folder / "roots").glob("*.root")) or (folder / FLEET_SECRET_FILE).exists():
+        raise FleetError(f"{folder} holds a fleet already; choose another folder")
     for role, drawn in keys.items():
         for number, path in enumerate(key_path(folder, role, at) for at in range(1, len(drawn) + 1)):
             if path.exists():
                 drawn[number] = read_role_key(path)  # Of a run that was killed before the root that names it.
     root = make_root(name, {role: (roles[role][0], [key.public for key in keys[role]]) for role in roles})
     signed = sign_statement("root", root, [key.seed for key in keys["root"]], _CRYPTO)
-    make_folder(folder)
     path = folder / "roots" / "0001.root"
     with all_or_none(path) as written:
         for role, drawn in keys.items():
@@ -119,7 +125,6 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
                 write_role_key(key_path(folder, role, number), key)
                 written.append(key_path(folder, role, number))
         write_public(path, signed)
-    return Fleet(folder)
 
 
 class Fleet:
@@ -213,9 +218,13 @@ class Fleet:
         Raises:
             FleetError: Too few root keys are here, or the numbers make no sense.
         """
-        old = self.root()
-        signers = self.seeds("root")  # Before anything is written.
         drawn = draw_keys(role, need, count)
+        with locked_folder(self.folder):
+            return self._change_role(drawn, need, stolen, keep)
+
+    def _change_role(self, drawn: Sequence[RoleKey], need: int, stolen: bool, keep: Sequence[Path]) -> Statement:
+        role, old = drawn[0].role, self.root()
+        signers = self.seeds("root")  # Before anything is written.
         new = self.next_root({role: (need, [key.public for key in drawn])}, stolen=stolen, keep=keep)
         if role == "root":
             signers = [*signers, *(key.seed for key in drawn[:need])]
@@ -299,7 +308,9 @@ class Fleet:
             identity = make_dev_identity(self._dev_secret, swarm, name, _CRYPTO)
         else:
             if not trust.group_keys:
-                self.rotate(swarm)
+                with locked_folder(self.folder):
+                    if not self.trust_of(swarm).group_keys:  # Nobody else began the swarm meanwhile.
+                        self._rotate(swarm)
                 trust = self.trust_of(swarm)
             try:
                 identity = enrol(
@@ -337,6 +348,10 @@ class Fleet:
         Raises:
             FleetError: The enrol keys are not here.
         """
+        with locked_folder(self.folder):
+            return self._rotate(swarm)
+
+    def _rotate(self, swarm: str) -> Statement:
         trust = self.trust_of(swarm)
         counter = next_counter(trust.group_keys)
         payload = GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES), trust.known_first())

@@ -6,6 +6,8 @@ seed 64 HEX DIGITS
 """
 
 import contextlib
+import fcntl
+import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -129,6 +131,26 @@ def write_public(path: Path, data: bytes) -> None:
     """
     refuse_existing(path)
     write_public_file(path, data)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, *, make: bool = False) -> Iterator[None]:
+    """One desk at a time decides and writes; the lock ends with the descriptor, also when the process dies.
+
+    Raises:
+        FleetError: The folder cannot be made or opened.
+    """
+    try:
+        if make:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FleetError(f"cannot open {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,92 @@
+"""Two desks at work in one fleet's folder at once: one decides after the other, and nothing is written over."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarmd.errors import DaemonError
+from swarmd.identity import fleet as fleets
+from swarmd.identity.files import curve_keys
+from swarmd.identity.fleet import Fleet, create_fleet
+
+WAIT_S = 0.5
+"""Seconds that one desk gives the other to come as far as itself: without a lock it does, and does the same."""
+
+
+@contextmanager
+def meeting(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    """Two desks have both decided before either writes, where nothing keeps them apart."""
+    both, real = threading.Barrier(2), getattr(fleets, name)
+
+    def meet(*given: Any, **named: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(WAIT_S)
+        return real(*given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fleets, name, meet)
+        yield
+
+
+def at_once(*acts: Callable[[], object]) -> list[object]:
+    """What each comes to: what it gives, or what it refuses."""
+    found: list[object] = [None] * len(acts)
+
+    def run(number: int) -> None:
+        try:
+            found[number] = acts[number]()
+        except DaemonError as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+
+def test_the_first_nodes_of_a_swarm_that_are_enrolled_at_once_share_its_group_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`for name in …; do swarmd keys enrol fleet $name … & done`: each was in a swarm of its own."""
+    create_fleet(tmp_path / "fleet", "acme")
+    one, other = Fleet(tmp_path / "fleet"), Fleet(tmp_path / "fleet")
+    with meeting(monkeypatch, "sign_statement"):
+        a, b = at_once(lambda: one.enrol("a", "farm"), lambda: other.enrol("b", "farm"))
+    keys = [path for path in (tmp_path / "fleet" / "swarms" / "farm").iterdir() if path.name.startswith("group")]
+    assert len(keys) == 1
+    assert curve_keys(a).group_public == curve_keys(b).group_public  # type: ignore[arg-type]
+
+
+def test_two_group_keys_that_are_made_at_once_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_fleet(tmp_path / "fleet", "acme").enrol("a", "farm")
+    one, other = Fleet(tmp_path / "fleet"), Fleet(tmp_path / "fleet")
+    with meeting(monkeypatch, "sign_statement"):
+        signed = at_once(lambda: one.rotate("farm"), lambda: other.rotate("farm"))
+    assert all(made.path.read_bytes() == made.data for made in signed)  # type: ignore[attr-defined]
+
+
+def test_of_two_roots_that_are_made_at_once_none_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_fleet(tmp_path / "fleet", "acme")
+    one, other = Fleet(tmp_path / "fleet"), Fleet(tmp_path / "fleet")
+    with meeting(monkeypatch, "sign_statement"):
+        signed = at_once(lambda: one.change_role("floor", 1, 1), lambda: other.change_role("heartbeat", 1, 1))
+    assert all(made.path.read_bytes() == made.data for made in signed)  # type: ignore[attr-defined]
+    assert {one.root().version for one in (one, other)} == {3}
+
+
+def test_of_two_fleets_that_are_begun_at_once_in_one_folder_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with meeting(monkeypatch, "sign_statement"):
+        found = at_once(*(lambda name=name: create_fleet(tmp_path / "fleet", name) for name in ("acme", "other")))  # type: ignore[misc]
+    begun = [one for one in found if isinstance(one, Fleet)]
+    assert len(begun) == 1
+    assert len(begun[0].seeds("root")) == 2
