@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from swarmd.api.daemon import BusEvent, DaemonView, Look, NodePosition, PoseSeen, PositionSeen
+from swarmd.api.daemon import BusEvent, DaemonView, Look, MemberView, NodePosition, PoseSeen, PositionSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.convert import (
     cell_of,
@@ -209,6 +209,14 @@ class Ros2Bridge:
     def _write(self, key: str, sample: Any) -> None:
         self._write_to(self._writers[key], key, sample)
 
+    async def _write_long(self, key: str, sample: Any) -> None:
+        """The same of any length: a thousand objects take tens of milliseconds, and DDS waits for who reads slowly."""
+        try:
+            await asyncio.to_thread(write, self._writers[key], sample)
+            self._counts[f"published_{key}"] += 1
+        except Exception:
+            self._counts[f"dropped_{key}"] += 1
+
     def _write_to(self, writer: Any, key: str, sample: Any) -> None:
         try:
             write(writer, sample)
@@ -273,55 +281,43 @@ class Ros2Bridge:
             await asyncio.sleep(pause_s)
 
     async def _publish_picture(self) -> None:
-        """Topic by topic, with a turn for others in between: a detection must not wait for the whole picture."""
+        """Topic by topic, made a few objects at a time and encoded and written aside: the loop turns meanwhile."""
         daemon = self._daemon
         assert daemon is not None
         header = m.Header(stamp(time.time_ns()), FRAME)
-        views = daemon.objects()
-        await asyncio.sleep(0)
-        self._write(
-            "objects", m.Detection3DArray(header, [o for v in views if (o := object_of(v, header)) is not None])
-        )
-        await asyncio.sleep(0)
-        wipe = m.Marker(header=header, ns="objects", action=3)
-        markers = [k for i, v in enumerate(views) if (k := marker_of(v, i + 1, header)) is not None]
-        self._write("markers", m.MarkerArray([wipe, *markers]))
-        await asyncio.sleep(0)
-        self._write("reviews", m.DiagnosticArray(header, [said for view in views for said in reviews_of(view)]))
-        await asyncio.sleep(0)
-        peers = self._diagnostics(header)
-        self._write("peers", peers)
-        self._write("diagnostics", peers)
+        found: list[m.Detection3D] = []
+        markers = [m.Marker(header=header, ns="objects", action=3)]  # The first wipes what was there.
+        said: list[m.DiagnosticStatus] = []
+        number = 0
+        for part in daemon.in_parts.objects():
+            for view in part:
+                number += 1
+                one, marker = object_of(view, header), marker_of(view, number, header)
+                found += [one] if one is not None else []
+                markers += [marker] if marker is not None else []
+                said += reviews_of(view)
+            await asyncio.sleep(0)
+        await self._write_long("objects", m.Detection3DArray(header, found))
+        await self._write_long("markers", m.MarkerArray(markers))
+        await self._write_long("reviews", m.DiagnosticArray(header, said))
+        peers: list[m.DiagnosticStatus] = []
+        for members in daemon.in_parts.members():
+            peers += [_diagnosis(member) for member in members]
+            await asyncio.sleep(0)
+        for key in ("peers", "diagnostics"):
+            await self._write_long(key, m.DiagnosticArray(header, peers))
         info = daemon.info()
         if info.has_origin:
             self._write("origin", origin_of(info))
             if self._config.tf:
                 self._write("tf_static", m.TFMessage([map_in_earth(info, header)]))
-        cells = daemon.cells()
+        names = daemon.in_parts.names()
+        cells: list[m.Cell] = []
+        for survey in daemon.in_parts.cells():
+            cells += [cell_of(view, names) for view in survey]
+            await asyncio.sleep(0)
         if cells:
-            names = {bytes(member.node): member.name for member in daemon.members()}
-            self._write("cells", m.CellArray(header, [cell_of(view, names) for view in cells]))
-
-    def _diagnostics(self, header: m.Header) -> m.DiagnosticArray:
-        assert self._daemon is not None
-        return m.DiagnosticArray(
-            header,
-            [
-                m.DiagnosticStatus(
-                    DIAGNOSTIC_LEVELS[member.state],
-                    f"swarm/{member.name}",
-                    member.state.value,
-                    member.node.hex()[:16],
-                    [
-                        m.KeyValue("rtt_ms", "" if member.rtt_ns is None else f"{member.rtt_ns / 1e6:.3f}"),
-                        m.KeyValue("loss", f"{member.loss:.3f}"),
-                        m.KeyValue("incarnation", str(member.incarnation)),
-                        m.KeyValue("version", member.version),
-                    ],
-                )
-                for member in self._daemon.members()
-            ],
-        )
+            await self._write_long("cells", m.CellArray(header, cells))
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
@@ -457,3 +453,14 @@ class Ros2Bridge:
 
     def _on_bad_sample(self, why: str) -> None:
         self._counts[f"dropped_{why}"] += 1
+
+
+def _diagnosis(member: MemberView) -> m.DiagnosticStatus:
+    values = [
+        m.KeyValue("rtt_ms", "" if member.rtt_ns is None else f"{member.rtt_ns / 1e6:.3f}"),
+        m.KeyValue("loss", f"{member.loss:.3f}"),
+        m.KeyValue("incarnation", str(member.incarnation)),
+        m.KeyValue("version", member.version),
+    ]
+    level, name = DIAGNOSTIC_LEVELS[member.state], f"swarm/{member.name}"
+    return m.DiagnosticStatus(level, name, member.state.value, member.node.hex()[:16], values)

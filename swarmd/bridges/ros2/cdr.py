@@ -1,7 +1,7 @@
 """The two large messages straight to CDR: ten times faster than the library's general codec, byte for byte the same.
 
-The picture goes out as a whole, up to once a second, on the loop that also answers probes: two hundred objects must not
-hold it up for the 25 ms that the general codec takes.
+The picture goes out as a whole, up to once a second, beside the loop that also answers probes: two hundred objects must
+not cost the 25 ms that the general codec takes.
 
 Source:
     DDSI-RTPS 2.5, section 10 (encapsulation), and CORBA 3.3 part 2, section 9.3 (CDR): every primitive is aligned to

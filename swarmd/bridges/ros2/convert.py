@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 
 from swarmd.api.daemon import Look, NodeInfo, NodePosition, PoseSeen
 from swarmd.bridges.ros2 import messages as m
@@ -9,6 +10,7 @@ from swarmd.bridges.ros2.mapping import CELL_STATES, EARTH, EVENT_LEVELS, FRAME,
 from swarmd.events.record import EventRecord
 from swarmd_models.geo.geolocate import multiply
 from swarmd_models.geo.positions import ecef_m, wgs84_to_enu_cm
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
 
 UNKNOWN_VARIANCE = 1e6
@@ -87,7 +89,7 @@ def marker_of(view: ObjectView, number: int, header: m.Header) -> m.Marker | Non
     )
 
 
-def cell_of(view: CellView, names: dict[bytes, str]) -> m.Cell:
+def cell_of(view: CellView, names: Mapping[NodeId, str]) -> m.Cell:
     """One cell as our own message."""
     return m.Cell(
         view.cell_id,
