@@ -196,6 +196,11 @@ class DaemonView(Protocol):
 class InParts(Protocol):
     """Long views, each a few at a time: who reads them lets the loop turn between two parts, and things may change."""
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether this node knows its neighbours alone of the members."""
+        ...
+
     def names(self) -> Mapping[NodeId, str]:
         """Node to name of all members, those that an operator dismissed included."""
         ...

@@ -178,6 +178,11 @@ class _FaultsInParts:
         self._parts = parts
         self._listed = listed
 
+    @property
+    def is_partial(self) -> bool:
+        """See `InParts`."""
+        return self._parts.is_partial
+
     def names(self) -> Mapping[NodeId, str]:
         return self._parts.names()
 

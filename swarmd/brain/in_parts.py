@@ -27,6 +27,11 @@ class PartsOfViews:
         self._views = views
         self._neighbours = neighbours
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether this node knows its neighbours alone of the members."""
+        return self._node.summary().partial
+
     def names(self) -> Mapping[NodeId, str]:
         """Node to name of all members."""
         return self._node.names()

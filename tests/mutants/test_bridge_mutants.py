@@ -9,9 +9,11 @@ from paho.mqtt.enums import MQTTErrorCode
 from swarmd.brain import journal
 from swarmd.bridges.mqtt import commands, wire
 from swarmd.bridges.mqtt.bridge import MqttBridge
+from swarmd.bridges.mqtt.shares import Shares
 from swarmd.rates import TokenBucket, TokenBuckets
 from swarmd.release import refusals
 from tests.integration import test_mqtt_hostile as laws
+from tests.property import test_mqtt_shares as share_laws
 from tests.support.mutants import Mutant, assert_found
 from tests.unit import test_journal as journal_laws
 from tests.unit import test_mqtt_wire as wire_laws
@@ -121,6 +123,28 @@ def _what_cannot_be_read_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
             return real(self)
 
     patch.setattr(wire.Client, "_handle_publish", handle)
+
+
+def _whoever_is_on_the_broker_has_a_share(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shares, "_counts", lambda self, name: name not in self._dead)
+
+
+def _nobody_makes_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shares, "_make_room", lambda self, name: False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (_whoever_is_on_the_broker_has_a_share, share_laws.test_who_is_no_member_has_no_share),
+        (_whoever_is_on_the_broker_has_a_share, share_laws.test_who_becomes_a_member_has_its_share_then),
+        (_nobody_makes_room, share_laws.test_a_member_has_the_place_of_one_that_was_invented),
+    ],
+)
+def test_the_law_of_shares_finds_the_fault(
+    monkeypatch: pytest.MonkeyPatch, fault: Mutant, law: Callable[[], None]
+) -> None:
+    assert_found(fault, law, monkeypatch)
 
 
 @pytest.mark.parametrize("fault", [_what_paho_refuses_ends_the_connection, _what_cannot_be_read_is_not_acknowledged])

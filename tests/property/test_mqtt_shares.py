@@ -60,6 +60,45 @@ def test_things_are_dealt_out_evenly() -> None:
     assert min(counts) > 0
 
 
+@given(names, st.sets(st.text(min_size=1, max_size=4), max_size=6))
+def test_who_is_no_member_has_no_share(present: set[str], invented: set[str]) -> None:
+    """Whoever may publish a state can invent devices: at 400 of them the real ones told nothing."""
+    made = views(present)
+    for shares in made.values():
+        shares.dead((), present)
+        for name in sorted(invented - present):
+            assert not shares.heard(name, online=True)
+    for thing in THINGS[:20]:
+        assert len(owners(made, thing)) == 1
+        for first in sorted(invented - present):
+            assert len(owners(made, thing, first=first)) == 1
+
+
+def test_who_becomes_a_member_has_its_share_then() -> None:
+    shares = Shares("a")
+    shares.dead((), ["a"])
+    assert not shares.heard("b", online=True)
+    assert all(shares.is_mine(thing) for thing in THINGS)
+    assert shares.dead((), ["a", "b"])
+    assert not all(shares.is_mine(thing) for thing in THINGS)
+
+
+def test_in_a_partial_view_whoever_is_there_has_a_share() -> None:
+    shares = Shares("a")
+    shares.dead((), None)
+    assert shares.heard("b", online=True)
+    assert not all(shares.is_mine(thing) for thing in THINGS)
+
+
+def test_a_member_has_the_place_of_one_that_was_invented() -> None:
+    shares = Shares("a")
+    shares.dead((), ["a", "b"])
+    for number in range(PRESENT_MAX):
+        shares.heard(f"x{number}", online=True)
+    assert shares.heard("b", online=True)
+    assert len(shares._online) == PRESENT_MAX
+
+
 def test_a_broker_full_of_invented_devices_is_bounded() -> None:
     shares = Shares("a")
     for number in range(PRESENT_MAX + 500):

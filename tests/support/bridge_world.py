@@ -135,6 +135,8 @@ class World:
 class Parts:
     """The picture of a world, an object at a time."""
 
+    is_partial = False
+
     def __init__(self, world: World) -> None:
         self._world = world
 

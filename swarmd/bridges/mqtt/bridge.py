@@ -120,6 +120,7 @@ class MqttBridge:
         self._node = topic_token(info.name)
         self._base = f"{self._config.base}/{topic_token(info.swarm)}"
         self._shares = Shares(self._node)
+        self._look_who_lives()
         self._commands = Commands(self._run_command, self._config.reply_prefix or f"{self._base}/reply")
         self._discovery_topic = homeassistant_topic(self._config.homeassistant_prefix, info)
         link = MqttLink(
@@ -312,7 +313,7 @@ class MqttBridge:
                 async with asyncio.timeout(REFRESH_S):
                     await self._members_due.wait()
             self._members_due.clear()
-            self._look_for_dead()
+            self._look_who_lives()
             if self._link is not None and self._link.connected:
                 assert self._daemon is not None
                 if (info := self._daemon.info()) != self._born:
@@ -359,7 +360,7 @@ class MqttBridge:
             case PositionSeen():
                 self._on_position(event)
             case MemberChanged():
-                self._look_for_dead()
+                self._look_who_lives()
                 self._members_due.set()
             case Happened(record):
                 # Each device tells its own; of one without a broker, whose share it is.
@@ -375,11 +376,12 @@ class MqttBridge:
             case _:
                 pass
 
-    def _look_for_dead(self) -> None:
-        """Who is dead in the swarm tells nothing, however long its will takes."""
+    def _look_who_lives(self) -> None:
+        """Who is dead in the swarm tells nothing, however long its will takes, nor who is no member of it."""
         assert self._daemon is not None
-        dead = (topic_token(member.name) for member in self._daemon.members() if member.state in _DEAD)
-        if self._shares.dead(dead):
+        states = {topic_token(member.name): member.state for member in self._daemon.members()}
+        dead = (name for name, state in states.items() if state in _DEAD)
+        if self._shares.dead(dead, None if self._daemon.in_parts.is_partial else states):
             self._retell_due.set()
 
     def _take_back(self, names: str) -> None:
