@@ -54,7 +54,11 @@ class Supervisor:
                 await run()
                 return
             except asyncio.CancelledError:
-                raise
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Something that it waited for was cancelled, by a library or another task: nobody ends it.
+                self._log.error("task_failed", task=name, error="what it waited for was cancelled", again_in_s=pause)
             except DaemonError as error:
                 self._log.error("task_failed", task=name, error=str(error), again_in_s=pause)
             except Exception as error:  # Whatever a bridge's library raises, the swarm goes on.

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from swarmd.api.daemon import LendingSpan, Look
-from swarmd.bridges.otel.bridge import OtelBridge
+from swarmd.bridges.otel.bridge import OF_OBJECT_MAX, OtelBridge
 from swarmd.bridges.trace import trace_of, trace_of_request, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd_protocols.effects import StateChanged
@@ -47,6 +47,20 @@ async def spans_of(world: World, config: OtelConfig, *events: object) -> dict[st
     with suppress(asyncio.CancelledError):
         await task
     return bridge.counters()
+
+
+def test_sightings_that_wait_for_one_object_are_bounded() -> None:
+    """A member whose sightings name an object that nothing changes any more filled a list without end."""
+    bridge, world = OtelBridge(OtelConfig(enabled=True)), World("alice")
+    bridge._daemon = world
+    for number in range(10 * OF_OBJECT_MAX):
+        bridge._on_event(StateChanged("state", DetectionLearned(view(number), "new")))
+    assert len(bridge._objects["o1"]) == OF_OBJECT_MAX
+    spans = []
+    bridge._span = lambda trace, name, *rest: spans.append(name)  # type: ignore[assignment,method-assign]
+    bridge._on_event(StateChanged("state", ObjectChanged("update", object_view("o1"), "")))
+    assert spans == ["object"] * OF_OBJECT_MAX
+    assert bridge._objects == {}
 
 
 def test_a_trace_is_named_by_what_all_nodes_know() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import errno
 import json
 import random
 import subprocess
@@ -258,15 +259,58 @@ def test_a_file_in_the_way_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == b"precious"
 
 
-def test_a_full_disk_ends_the_recording_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_recording_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd.bridges.record.recorder.FREE_CHECK_S", 0)
     path = tmp_path / "run.mcap"
-    recorder = Recorder(path, "ros2", {}, 1 << 30, 1 << 60)
+    recorder = Recorder(path, "ros2", {}, 1 << 30, 0)
+    recorder._min_free_bytes = 1 << 60
     recorder.write("/log", "std_msgs/msg/String", {"data": "x"}, 1)
     assert "min_free_mib" in recorder.problem
     recorder.write("/log", "std_msgs/msg/String", {"data": "y"}, 2)
     assert recorder.counts["dropped_full"] == 1
     with path.open("rb") as file:
         assert make_reader(file).get_summary() is not None
+
+
+def test_on_a_full_disk_no_recording_is_begun(tmp_path: Path) -> None:
+    """A daemon that starts again and again would leave a file each time."""
+    with pytest.raises(RecordError, match="min_free_mib"):
+        Recorder(tmp_path / "run.mcap", "ros2", {}, 1 << 30, 1 << 60)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_recording_that_breaks_says_so_and_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`swarmd record` looks at the problem: it waited for hours beside a file that nothing was written to."""
+    bridge, world = RecordBridge(RecordConfig(enabled=True, min_free_mib=1), tmp_path / "run.mcap"), World("alice")
+
+    async def broken() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(bridge, "_write_picture", broken)
+    bridge.open(world)
+    for _ in range(2):  # As the supervisor does it.
+        with suppress(RuntimeError):
+            await bridge.run(world)
+    assert "new thread" in bridge.problem
+
+
+def test_a_recovery_that_finds_the_disk_full_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torn, out = tmp_path / "torn.mcap", tmp_path / "whole.mcap"
+    recorder = Recorder(torn, "ros2", {}, 1 << 30, 0)
+    recorder.write("/log", "std_msgs/msg/String", {"data": "x"}, 1)
+    recorder.close()
+    with monkeypatch.context() as patched:
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr("swarmd.bridges.record.reading.Writer.add_message", full)
+        with pytest.raises(DaemonError, match="No space left"):
+            recover(torn, out)
+    assert not out.exists()
+    assert recover(torn, out) == 1
 
 
 def test_the_size_limit_ends_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

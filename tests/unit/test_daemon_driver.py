@@ -208,6 +208,22 @@ async def test_tasks_start_again_until_they_return() -> None:
     assert endless.cancelled()
 
 
+async def test_a_task_is_not_lost_where_what_it_waits_for_is_cancelled() -> None:
+    """By a library, or another task: a bridge was gone for good, with no word in the log."""
+    supervisor, runs = Supervisor(quiet()), 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            waited_for: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waited_for.cancel()
+            await waited_for
+
+    await supervisor.keep("bridge", run, pause_s=0.0)
+    assert (runs, supervisor.restarts) == (2, {"bridge": 1})
+
+
 # --- What is shared of what is seen -----------------------------------------------------------------------------
 
 LOOK = LocalDetection("new", 1, "hot", 900, 0, 500, (100, 0, 100), "p5", False, 0, bytes(8))

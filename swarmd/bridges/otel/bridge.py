@@ -33,6 +33,8 @@ from swarmd_protocols.state.observations import DetectionLearned, DetectionView,
 
 TRACED_MAX = 4096
 """Traces remembered, so that each is told once; the oldest go first."""
+OF_OBJECT_MAX = 16
+"""Of them, those that wait for the same object; others' sightings name it, without end where they like."""
 CHECK_S = 5.0
 """Seconds between two looks whether exports fail, so at most one line in the log for that long."""
 
@@ -210,7 +212,9 @@ class OtelBridge:
         }
         self._span(trace, "learn", self._node(), "share", view.origin, (now_ns, now_ns), attributes)
         if view.object_id:
-            self._objects.setdefault(view.object_id, []).append((trace, now_ns))
+            waiting = self._objects.setdefault(view.object_id, [])
+            waiting.append((trace, now_ns))
+            del waiting[:-OF_OBJECT_MAX]
             while len(self._objects) > TRACED_MAX:
                 del self._objects[next(iter(self._objects))]
 

@@ -135,9 +135,11 @@ class RecordBridge:
         )
 
     async def run(self, daemon: DaemonView) -> None:
-        """Record until cancelled; the file is finished properly then."""
-        if self._recorder is None or self._recorder.full:
+        """Record until cancelled; the file is finished properly then, and what ended it otherwise is its `problem`."""
+        if self._recorder is None or (self._recorder.full and self._path is None):
             self.open(daemon)
+        elif self._recorder.full:
+            return  # A file that was named is not begun twice.
         assert self._recorder is not None
         path = self._recorder.path
         unsubscribe = daemon.subscribe(self._on_event)
@@ -161,6 +163,9 @@ class RecordBridge:
                     self._report(f"recording {path} ended: {self._recorder.problem}")
                 await self._recorder.keep()
                 await asyncio.sleep(PICTURE_S)
+        except Exception as error:
+            self._recorder.fail(f"{type(error).__name__}: {error}")
+            raise
         finally:
             unsubscribe()
             end_pictures()

@@ -6,7 +6,7 @@ writes it into a new file with an index, which every reader takes.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from swarmd.errors import DaemonError
 
@@ -108,28 +108,39 @@ def recover(broken: Path, out: Path) -> int:
         Messages written.
 
     Raises:
-        DaemonError: Nothing can be read, or nothing written.
+        DaemonError: Nothing can be read, or nothing written; no file is left.
     """
     recording = Recording(broken)
-    count = 0
     try:
-        with out.open("xb") as file:
-            writer = Writer(file, compression=CompressionType.ZSTD)
-            writer.start(profile=recording.profile, library="swarmd")
-            schemas: dict[tuple[str, bytes], int] = {}
-            channels: dict[int, int] = {}
-            for schema, channel, message in recording.messages():
-                key = schema.name, schema.data
-                if key not in schemas:
-                    schemas[key] = writer.register_schema(schema.name, schema.encoding, schema.data)
-                if channel.id not in channels:
-                    channels[channel.id] = writer.register_channel(
-                        channel.topic, channel.message_encoding, schemas[key], dict(channel.metadata)
-                    )
-                writer.add_message(channels[channel.id], message.log_time, message.data, message.publish_time)
-                count += 1
-            writer.add_metadata("swarmd", {"recovered_from": broken.name})
-            writer.finish()
+        file = out.open("xb")
     except OSError as error:
-        raise DaemonError(f"cannot write {out}: {error.strerror}; choose another file or make room") from error
+        raise DaemonError(f"cannot write {out}: {error.strerror}; choose another file") from error
+    try:
+        with file:
+            return _copy(recording, file)
+    except BaseException as error:
+        out.unlink(missing_ok=True)  # Half of it would pass for all, and stand in the next run's way.
+        if isinstance(error, OSError):
+            raise DaemonError(f"cannot write {out}: {error.strerror}; make room") from error
+        raise
+
+
+def _copy(recording: Recording, file: BinaryIO) -> int:
+    count = 0
+    writer = Writer(file, compression=CompressionType.ZSTD)
+    writer.start(profile=recording.profile, library="swarmd")
+    schemas: dict[tuple[str, bytes], int] = {}
+    channels: dict[int, int] = {}
+    for schema, channel, message in recording.messages():
+        key = schema.name, schema.data
+        if key not in schemas:
+            schemas[key] = writer.register_schema(schema.name, schema.encoding, schema.data)
+        if channel.id not in channels:
+            channels[channel.id] = writer.register_channel(
+                channel.topic, channel.message_encoding, schemas[key], dict(channel.metadata)
+            )
+        writer.add_message(channels[channel.id], message.log_time, message.data, message.publish_time)
+        count += 1
+    writer.add_metadata("swarmd", {"recovered_from": recording.path.name})
+    writer.finish()
     return count

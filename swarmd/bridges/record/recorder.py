@@ -80,6 +80,7 @@ class Recorder:
         self._unsynced = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._check_room(0)  # Each start of a daemon on a full disk would leave one file more.
             self._file = path.open("xb")
         except OSError as error:
             raise RecordError(f"cannot record to {path}: {error.strerror}; choose another file or make room") from error
@@ -118,7 +119,7 @@ class Recorder:
             self.counts["dropped_full"] += 1
             return
         try:
-            self._check_room()
+            self._check_room(self._file.tell())
             channel, encode = self._channel(topic, type_name)
             self._writer.add_message(channel, unix_ns, data(encode), unix_ns)
             self.counts["messages"] += 1
@@ -135,9 +136,9 @@ class Recorder:
             if self._unsynced:
                 self._unsynced = False
                 await asyncio.to_thread(self._sync)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if not self.full:  # Else it was closed meanwhile, which has it synced.
-                self._end(error.strerror or str(error))
+                self._end(getattr(error, "strerror", None) or str(error))
 
     def _sync(self) -> None:
         os.fdatasync(self._file.fileno())
@@ -150,6 +151,11 @@ class Recorder:
         if not self.full:
             self._end("closed")
 
+    def fail(self, why: str) -> None:
+        """End it early, for a reason that lies elsewhere."""
+        if not self.full:
+            self._end(why)
+
     @property
     def problem(self) -> str:
         """Why the recording ended early; "" while it runs and after a proper close."""
@@ -157,12 +163,12 @@ class Recorder:
 
     _problem = ""
 
-    def _check_room(self) -> None:
+    def _check_room(self, size: int) -> None:
         now_s = time.monotonic()
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + FREE_CHECK_S
-        if self._file.tell() >= self._max_bytes:
+        if size >= self._max_bytes:
             raise OSError(0, f"record.max_mib reached ({self._max_bytes >> 20} MiB)")
         if shutil.disk_usage(self.path.parent).free < self._min_free_bytes:
             raise OSError(0, f"less than record.min_free_mib ({self._min_free_bytes >> 20} MiB) left on the disk")
