@@ -5,7 +5,6 @@ a package stay the package's, so that an upgrade brings the new ones: what diffe
 other than `/` the files are only written, for images and packages.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from swarmd.errors import ConfigError, DaemonError
-from swarmd.identity.files import IDENTITY_FILE, load_identity
+from swarmd.identity.files import IDENTITY_FILE, IdentityFileError, load_identity, write_public_file, write_secret_file
 
 _UNITS = {"swarmd.service": "swarmd", "swarmd@.service": "%i"}
 """Unit to the name of its configuration file."""
@@ -140,22 +139,14 @@ class Installer:
         self.done.append(f"wrote {path} ({mode:04o})")
         if self._dry_run:
             return
-        fresh = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             if mode == 0o600:
                 path.parent.chmod(0o700)
-            # Never readable by others, not even for an instant, and whole or not at all.
-            fresh.unlink(missing_ok=True)
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            with os.fdopen(handle, "wb") as out:
-                out.write(data)
-            fresh.chmod(mode)
-            fresh.replace(path)
-        except OSError as error:
-            raise DaemonError(
-                f"{path}: cannot be written: {error.strerror}; run as root, or give --root DIR"
-            ) from error
+            (write_secret_file if mode == 0o600 else write_public_file)(path, data)
+        except (OSError, IdentityFileError) as error:
+            why = str(error) if isinstance(error, IdentityFileError) else f"{path}: cannot be written: {error.strerror}"
+            raise DaemonError(f"{why}; run as root, or give --root DIR") from error
 
 
 def _source(name: str) -> Path:

@@ -5,6 +5,7 @@ Only the chosen verb's module is imported, so `swarmd --help` costs no more than
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "version": ("swarmd.cli.version", "versions of swarmd and of what it runs on"),
 }
 """Verb to (module with `add_parser` and `run`, one line for `--help`)."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a disk says, which names no file where one is being written."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,14 +92,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has gone; say nothing more, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (head, less) has gone.
+        _say_no_more()
         return 0
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _DISK:
             raise
-        _complain(args.verb, f"{error.filename}: {error.strerror}")
+        _complain(args.verb, f"{error.filename or 'what was to be written'}: {error.strerror}")
+        _say_no_more()
         return 1
+
+
+def _say_no_more() -> None:
+    """What standard output did not take is not tried again, not even at interpreter exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(verb: str, text: str) -> None:

@@ -394,13 +394,12 @@ def _put(client: Any, data: bytes, name: str) -> None:
 
 def _statement(args: argparse.Namespace) -> int:
     """Write, and where keys are given sign and publish, one of the small statements."""
-    from swarmd.release.author import sign_file
+    from swarmd.release.author import write_signed
     from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope
 
     kind, payload = _payload(args)
     seeds = _seeds(args, ROLE_OF[kind])  # A key of another role is refused before anything is written.
-    args.out.write_bytes(Envelope(kind, payload).encode())
-    envelope = sign_file(args.out, seeds)
+    envelope = write_signed(args.out, Envelope(kind, payload), seeds)
     print(f"{kind} {envelope.digest.hex()} in {args.out}, {len(envelope.signatures)} signatures")
     if args.publish:
         ask(args, "model_publish", envelopes=[envelope.encode().hex()])

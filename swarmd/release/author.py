@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from swarmd.identity.files import write_public_file
 from swarmd.release.delta.codec import make_best
 from swarmd.release.delta.flatbuffer import operators
 from swarmd.release.errors import DeltaError, ReleaseError
@@ -149,7 +150,7 @@ def build(bundle: Path, options: BuildOptions, out: Path) -> Publication:
     )
     parse_release(release.payload())  # What nobody would accept is not written.
     envelope = Envelope("release", release.payload())
-    (out / STATEMENT).write_bytes(envelope.encode())
+    write_public_file(out / STATEMENT, envelope.encode())
     return Publication(out, envelope, release)
 
 
@@ -226,10 +227,18 @@ def sign_file(path: Path, seeds: Sequence[bytes], out: Path | None = None) -> En
         seeds: Ed25519 seeds of the officers at this desk.
         out: Where to write; in place where absent.
     """
-    envelope = read_statement(path)
+    return write_signed(out or path, read_statement(path), seeds)
+
+
+def write_signed(path: Path, envelope: Envelope, seeds: Sequence[bytes]) -> Envelope:
+    """Write a statement with these signatures too; what was there stays as it was where that fails.
+
+    Raises:
+        IdentityFileError: It cannot be written.
+    """
     for seed in seeds:
         envelope = add_signature(envelope, seed, NaClCrypto())
-    (out or path).write_bytes(envelope.encode())
+    write_public_file(path, envelope.encode())
     return envelope
 
 

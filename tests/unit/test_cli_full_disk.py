@@ -1,0 +1,84 @@
+"""Verbs on a disk that takes nothing more: a sentence, and what was there is as it was."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from swarmd.cli.installer import Installer
+from swarmd.cli.main import main
+from swarmd.errors import DaemonError
+from swarmd.release.author import read_statement, sign_file
+from swarmd_protocols.releases.statements import Floor
+from swarmd_protocols.trust.envelopes import Envelope
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """The kernel refuses every byte of a file."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("verb", [["version"], ["check-config", "--reference"]])
+def test_an_answer_that_a_full_disk_does_not_take_is_a_sentence(verb: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "swarmd", *verb], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().count("\n") == 1, done.stderr.decode()
+    assert b"No space left on device" in done.stderr
+
+
+def test_a_statement_that_is_signed_on_a_full_disk_keeps_the_signatures_it_has(tmp_path: Path) -> None:
+    """It was emptied: the other officers had signed in vain."""
+    path = tmp_path / "floor.swm"
+    path.write_bytes(Envelope("floor", Floor("eye", 1, 7).payload()).encode())
+    sign_file(path, [b"a" * 32])
+    with full_disk(), pytest.raises(DaemonError):
+        sign_file(path, [b"b" * 32])
+    assert len(read_statement(path).signatures) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_small_statement_is_written_over_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme"]) == 0
+    floor = ["model", "floor", "4", "--model", "eye", "-o", "floor.swm", "--fleet", "fleet"]
+    assert main(floor) == 0
+    before = Path("floor.swm").read_bytes()
+    capsys.readouterr()
+    with full_disk():
+        assert main([*floor[:2], "5", *floor[3:]]) == 1
+    assert "floor.swm" in capsys.readouterr().err
+    assert Path("floor.swm").read_bytes() == before
+
+
+def test_what_is_installed_is_on_the_disk_when_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who installs removes the key's medium next: a power cut left an empty identity."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Installer(tmp_path, Path("/opt/swarmd"))._write("etc/swarmd/credentials/node.identity", b"secret", 0o600)
+    folder = tmp_path / "etc/swarmd/credentials"
+    assert synced[-1] == str(folder)
+    assert synced[0].startswith(f"{folder}/.node.identity.")
+    assert (folder / "node.identity").stat().st_mode & 0o777 == 0o600
