@@ -1,6 +1,7 @@
 """The ground view of a running daemon: its picture is kept, written down and served until the daemon ends."""
 
 import asyncio
+import contextlib
 import sys
 import time
 import webbrowser
@@ -60,30 +61,35 @@ class Observer:
             longitude_deg=info.origin_longitude_deg if info.has_origin else None,
             assets=self._assets,
         )
-        ground = Ground(site, self._folder(info) / FILE_NAME)
-        feed = LiveFeed(daemon, ground.picture, ground.mark)
-        ground.evidence = feed.evidence
-        others = FetchedPast(daemon.past.pages, feed.plane, feed.unheard, feed.grown, daemon.in_parts.names)
-        ground.story = Story(ground.past, others)
-        ground.desk = Desk(daemon, Audit(self._folder(info) / AUDIT_FOLDER))
-        releases = ReleaseFeed(daemon, ground.picture, ground.mark)
-        ground.prepare = releases.prepare
-        thumbs = Thumbs(daemon)
-        ground.thumb = thumbs.get
-        server = GroundServer(ground, self._sockets.pop() if self._sockets else bound_socket(self._listen))
-        sys.stdout.write(f"swarmd ground: {server.address}\n")
-        sys.stdout.flush()
-        if self._is_opened:
-            self._is_opened = False
-            await asyncio.to_thread(webbrowser.open, server.address)
-        try:
+        ground, audit = await asyncio.to_thread(_opened, site, self._folder(info))
+        with contextlib.ExitStack() as closing:
+            closing.callback(ground.past.close)
+            feed = LiveFeed(daemon, ground.picture, ground.mark)
+            ground.evidence = feed.evidence
+            others = FetchedPast(daemon.past.pages, feed.plane, feed.unheard, feed.grown, daemon.in_parts.names)
+            ground.story = Story(ground.past, others)
+            ground.desk = Desk(daemon, audit)
+            releases = ReleaseFeed(daemon, ground.picture, ground.mark)
+            ground.prepare = releases.prepare
+            thumbs = Thumbs(daemon)
+            closing.callback(thumbs.end)
+            ground.thumb = thumbs.get
+            server = GroundServer(ground, self._sockets.pop() if self._sockets else bound_socket(self._listen))
+            sys.stdout.write(f"swarmd ground: {server.address}\n")
+            sys.stdout.flush()
+            if self._is_opened:
+                self._is_opened = False
+                await asyncio.to_thread(webbrowser.open, server.address)
             ground.past.begin(time.time())
             async with asyncio.TaskGroup() as tasks:
                 for part in (_tell_time(ground), feed.run(), releases.run(), ground.desk.run(), server.run()):
                     tasks.create_task(part)
-        finally:
-            thumbs.end()
-            ground.past.close()
+
+
+def _opened(site: Site, folder: Path) -> tuple[Ground, Audit]:
+    """The history and the audit: both are read through, a gigabyte and 72 MB at most. The daemon's loop never waits."""
+    audit = Audit(folder / AUDIT_FOLDER)
+    return Ground(site, folder / FILE_NAME), audit
 
 
 async def _tell_time(ground: Ground) -> None:

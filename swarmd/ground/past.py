@@ -154,7 +154,8 @@ class Past:
     def tick(self, at_s: float) -> None:
         """Nothing may have changed, and yet time went by."""
         held = self._open
-        if held is None or at_s - held.ended_s > GAP_S:  # This machine slept: that is a gap.
+        # This machine slept, which is a gap; or its clock was set back, and this block would not end for as long.
+        if held is None or abs(at_s - held.ended_s) > GAP_S:
             if held is not None:
                 self._close_block()
             self.begin(at_s)
