@@ -254,8 +254,10 @@ class Past:
             self._group = group
         else:
             self._group = None  # What is not there can be nobody's base.
-        old = "SELECT base FROM minutes GROUP BY base HAVING max(ended_s) < ?"
-        self._execute(f"DELETE FROM minutes WHERE base IN ({old})", (held.ended_s - self._max_age_s,))
+        # Of the last hour's blocks the earliest says what is old: one written by a clock that was ahead makes all so.
+        newest = f"SELECT min(ended_s) FROM (SELECT ended_s FROM minutes ORDER BY number DESC LIMIT {BLOCKS_MAX})"
+        old = f"SELECT base FROM minutes GROUP BY base HAVING max(ended_s) < ({newest}) - ?"
+        self._execute(f"DELETE FROM minutes WHERE base IN ({old})", (self._max_age_s,))
         oldest = "DELETE FROM minutes WHERE base = (SELECT min(base) FROM minutes) AND base < ?"
         while self._bytes() > self._max_bytes and self._execute(oldest, (group.base,)):
             pass
