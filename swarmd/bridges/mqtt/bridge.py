@@ -25,7 +25,7 @@ from swarmd.bridges.mqtt.homie import HomieDevice, device_topic
 from swarmd.bridges.mqtt.leftovers import leftovers
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
 from swarmd.bridges.mqtt.picture import PictureOnDemand
-from swarmd.bridges.mqtt.shares import Shares
+from swarmd.bridges.mqtt.shares import DEAD, Shares
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import MqttConfig
@@ -43,7 +43,6 @@ SETTLE_S = 0.5
 """Seconds until a picture is told: the broker says meanwhile who else is there."""
 RETELL_S = 2.0
 """Seconds between two whole pictures, at least: anybody on the broker may say that devices come and go."""
-_DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY, MemberState.UNREACHABLE)
 _EYE_CHANGES, _REMOVALS = ("eye-ready", "eye-model"), ("dismissed", "revoked")
 """Kinds of events after which a birth is told anew, and a member taken back."""
 _TOLD_AGAIN = 3
@@ -379,9 +378,7 @@ class MqttBridge:
     def _look_who_lives(self) -> None:
         """Who is dead in the swarm tells nothing, however long its will takes, nor who is no member of it."""
         assert self._daemon is not None
-        states = {topic_token(member.name): member.state for member in self._daemon.members()}
-        dead = (name for name, state in states.items() if state in _DEAD)
-        if self._shares.dead(dead, None if self._daemon.in_parts.is_partial else states):
+        if self._shares.look(self._daemon):
             self._retell_due.set()
 
     def _take_back(self, names: str) -> None:
@@ -392,7 +389,7 @@ class MqttBridge:
         link, daemon = self._link, self._daemon
         if link is None or daemon is None:
             return
-        living = {topic_token(member.name) for member in daemon.members() if member.state not in _DEAD}
+        living = {topic_token(member.name) for member in daemon.members() if member.state not in DEAD}
         for name in names.split(", "):
             node = topic_token(name)
             if node == self._node or node in living or not self._shares.is_mine(f"node {node}", never=node):

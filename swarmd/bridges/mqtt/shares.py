@@ -18,6 +18,12 @@ from functools import cache
 from hashlib import blake2b
 from zlib import crc32
 
+from swarmd.api.daemon import DaemonView
+from swarmd.bridges.mqtt.topics import topic_token
+from swarmd_protocols.effects import MemberState
+
+DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY, MemberState.UNREACHABLE)
+"""Who tells nothing."""
 SHARDS = 64
 """Things are dealt out in so many heaps: the hashes of a thousand devices are found once a heap, not once a thing."""
 PRESENT_MAX = 4_096
@@ -59,6 +65,12 @@ class Shares:
 
     def _counts(self, name: str) -> bool:
         return name not in self._dead and (self._known is None or name in self._known)
+
+    def look(self, daemon: DaemonView) -> bool:
+        """Who is a member and who is dead, as the swarm has it; whether that changes who tells what."""
+        states = {topic_token(member.name): member.state for member in daemon.members()}
+        dead = (name for name, state in states.items() if state in DEAD)
+        return self.dead(dead, None if daemon.in_parts.is_partial else states)
 
     def dead(self, names: Iterable[str], members: Iterable[str] | None = None) -> bool:
         """Who has failed, left or gone away in the swarm; whether that changes who tells what.

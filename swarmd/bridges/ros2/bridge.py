@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from swarmd.api.daemon import BusEvent, DaemonView, Look, MemberView, NodePosition, PoseSeen, PositionSeen
+from swarmd.api.daemon import BusEvent, DaemonView, Look, NodePosition, PoseSeen, PositionSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.convert import (
     cell_of,
@@ -40,6 +40,7 @@ from swarmd.events.record import Happened
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellChanged, DetectionLearned, DetectionView, ObjectChanged
+from swarmd_protocols.summary import MemberView
 
 PEERS_MAX = 128
 """Peers whose positions are published again at once; the one that was silent for longest makes room."""
