@@ -5,6 +5,7 @@ request is refused for now, or not answered in time, is asked for again.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import threading
@@ -15,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from swarmd.errors import ControlError, WorkerError
+from swarmd.errors import WorkerError
 from swarmd.worker.asking import DEADLINE_MAX_MS, PICTURE, Wish, infer
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def run_batch(address: str, model: str, wish: Wish, args: argparse.Namespace) ->
 
     Raises:
         ControlError: No API is reachable.
-        WorkerError: There is no frame, or the output cannot be written.
+        WorkerError: There is no frame, or the output cannot be opened.
+        OSError: What was answered cannot be written.
     """
     name = model if model.endswith(".detect") else f"{model}.detect"
     wish = replace(wish, deadline_ms=wish.deadline_ms or DEADLINE_MAX_MS)
@@ -60,9 +62,11 @@ def run_batch(address: str, model: str, wish: Wish, args: argparse.Namespace) ->
     try:
         batch = _Batch(address, name, wish, out)
         took_s = batch.run(frames_of(Path(args.input)))
+        out.flush()
     finally:
         if out is not sys.stdout:
-            out.close()
+            with contextlib.suppress(OSError):  # What was not taken is said already.
+                out.close()
     if not batch.answered.total() and not batch.failed:
         raise WorkerError(f"{args.input} holds no picture ({', '.join(PICTURES)}) that could be read")
     by = ", ".join(f"{device or 'this device'} {count}" for device, count in batch.answered.most_common())
@@ -85,21 +89,37 @@ class _Batch:
         """By who answered."""
         self.failed = 0
         self.unread = 0
-        self._problem: ControlError | None = None
+        self._problem: BaseException | None = None
 
     def run(self, frames: "Iterator[tuple[str, Array | None]]") -> float:
-        """Seconds that it took; raises `ControlError` where the API has gone."""
+        """Seconds that it took.
+
+        Raises:
+            ControlError: The API has gone.
+            OSError: What was answered cannot be written.
+        """
         began_s = time.monotonic()
-        threads = [threading.Thread(target=self._work, args=(frames,)) for _ in range(UNDER_WAY)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        # Ctrl-C waits for none of them.
+        threads = [threading.Thread(target=self._work, args=(frames,), daemon=True) for _ in range(UNDER_WAY)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt as end:
+            with self._lock:  # Nothing is half written.
+                self._problem = end
         if self._problem is not None:
             raise self._problem
         return time.monotonic() - began_s
 
     def _work(self, frames: "Iterator[tuple[str, Array | None]]") -> None:
+        try:
+            self._ask_for(frames)
+        except Exception as error:  # Who comes to its end in a thread of its own is missed by nobody.
+            self._problem = self._problem or error
+
+    def _ask_for(self, frames: "Iterator[tuple[str, Array | None]]") -> None:
         while self._problem is None:
             with self._lock:
                 frame = next(frames, None)
@@ -110,12 +130,7 @@ class _Batch:
                 self._write({"frame": name, "error": "no picture that OpenCV reads"})
                 self.unread += 1
                 continue
-            try:
-                row = self._ask(image)
-            except ControlError as error:
-                self._problem = error
-                return
-            self._write({"frame": name, **row})
+            self._write({"frame": name, **self._ask(image)})
 
     def _ask(self, image: "Array") -> dict[str, Any]:
         for turn in range(_TRIES):
@@ -137,7 +152,8 @@ class _Batch:
 
     def _write(self, row: dict[str, Any]) -> None:
         with self._lock:
-            self._out.write(json.dumps(row) + "\n")
+            if self._problem is None:
+                self._out.write(json.dumps(row) + "\n")
 
 
 def frames_of(path: Path) -> "Iterator[tuple[str, Array | None]]":

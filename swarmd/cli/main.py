@@ -99,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is None and error.errno not in _DISK:
             raise
         _complain(args.verb, f"{error.filename or 'what was to be written'}: {error.strerror}")
-        _say_no_more()
+        if error.filename is None:
+            _say_no_more()
         return 1
 
 

@@ -140,9 +140,9 @@ def locked_folder(folder: Path, *, make: bool = False) -> Iterator[None]:
     Raises:
         FleetError: The folder cannot be made or opened.
     """
+    if make:
+        make_folder(folder)
     try:
-        if make:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise FleetError(f"cannot open {folder}: {error.strerror}") from error
