@@ -15,6 +15,8 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from swarmd.errors import ConfigError
+from swarmd.identity.files import IdentityFileError, write_public_file, write_secret_file
+from swarmd.identity.role_keys import FleetError, locked_folder
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.federation.gate import Pin
@@ -64,18 +66,19 @@ def make_region(folder: Path) -> bytes:
     Raises:
         ConfigError: There is one already, or it cannot be written.
     """
+    seed = os.urandom(SEED_BYTES)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / ROOTS).mkdir(exist_ok=True)
-        seed = os.urandom(SEED_BYTES)
-        with os.fdopen(os.open(folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(seed)
-        if not (folder / CONFIG_FILE).exists():
-            (folder / CONFIG_FILE).write_text(_HEAD)
-    except FileExistsError as error:
-        raise ConfigError(f"{folder} holds a region already") from error
+        with locked_folder(folder, make=True):
+            if (folder / KEY_FILE).exists():
+                raise ConfigError(f"{folder} holds a region already")
+            (folder / ROOTS).mkdir(exist_ok=True)
+            if not (folder / CONFIG_FILE).exists():
+                write_public_file(folder / CONFIG_FILE, _HEAD.encode())
+            write_secret_file(folder / KEY_FILE, seed)  # Last: with it the region is whole.
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    except (FleetError, IdentityFileError) as error:
+        raise ConfigError(str(error)) from error
     return seed
 
 
@@ -162,6 +165,12 @@ def add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
             f"{entry.name!r} cannot be let in: {error}; choose a name of letters, digits, - and _, and a quota of "
             "1 KiB/s or more"
         ) from error
+    read_config(folder)  # Where there is none it says how one is made.
+    with locked_folder(folder):
+        _add_pin(folder, entry, root)
+
+
+def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     config = read_config(folder)
     if any(held.name == entry.name for held in config.swarm):
         raise ConfigError(f"{folder / CONFIG_FILE} has a swarm {entry.name} already; give this one another name")
@@ -176,8 +185,10 @@ def add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
         if pin.key == wanted:
             raise ConfigError(f"{folder / CONFIG_FILE} has this swarm already: it is called {pin.name}")
     (folder / ROOTS).mkdir(exist_ok=True)
-    (folder / ROOTS / f"{entry.name}.root").write_bytes(root)
-    with (folder / CONFIG_FILE).open("ab") as file:
-        # Names are of `NAME_PATTERN`: nothing in them needs an escape.
-        said = (f"{key} = {value if isinstance(value, int) else repr(value)}" for key, value in asdict(entry).items())
-        file.write("\n".join(("", "[[swarm]]", *said, "")).encode())
+    write_public_file(folder / ROOTS / f"{entry.name}.root", root)
+    # Names are of `NAME_PATTERN`: nothing in them needs an escape.
+    said = (f"{key} = {value if isinstance(value, int) else repr(value)}" for key, value in asdict(entry).items())
+    path = (folder / CONFIG_FILE).resolve()
+    write = write_public_file if path.stat().st_mode & 0o077 else write_secret_file
+    # Whole or as it was: half an entry would keep the region from starting, and so every swarm out.
+    write(path, path.read_bytes() + "\n".join(("", "[[swarm]]", *said, "")).encode())

@@ -13,17 +13,19 @@ import pytest
 
 from swarmd.cli.installer import Installer
 from swarmd.cli.main import main
-from swarmd.errors import DaemonError
+from swarmd.errors import ConfigError, DaemonError
+from swarmd.federation.settings import SwarmEntry, add_pin, make_region, read_config, read_pins, read_seed
+from swarmd.identity.fleet import create_fleet
 from swarmd.release.author import read_statement, sign_file
 from swarmd_protocols.releases.statements import Floor
 from swarmd_protocols.trust.envelopes import Envelope
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """The kernel refuses every byte of a file."""
+def full_disk(size: int = 0) -> Iterator[None]:
+    """The kernel refuses every byte of a file, or those beyond a size."""
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
         yield
     finally:
@@ -82,3 +84,30 @@ def test_what_is_installed_is_on_the_disk_when_it_is_said(tmp_path: Path, monkey
     assert synced[-1] == str(folder)
     assert synced[0].startswith(f"{folder}/.node.identity.")
     assert (folder / "node.identity").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_region_that_is_begun_on_a_full_disk_is_begun_again(tmp_path: Path) -> None:
+    """Half a key was in the way of every other one, and no region."""
+    with full_disk(), pytest.raises(ConfigError):
+        make_region(tmp_path / "region")
+    seed = make_region(tmp_path / "region")
+    assert read_seed(tmp_path / "region") == seed
+    with pytest.raises(ConfigError, match="already"):
+        make_region(tmp_path / "region")
+
+
+def test_a_swarm_that_a_full_disk_does_not_let_in_keeps_no_other_out(tmp_path: Path) -> None:
+    """Half an entry in region.toml kept the region from starting."""
+    region = tmp_path / "region"
+    make_region(region)
+    farm, lake = (create_fleet(tmp_path / name, name).roots()[0] for name in ("farm", "lake"))
+    with (region / "region.toml").open("a") as file:
+        file.write("# what a person notes\n" * 400)  # Longer than a root.
+    add_pin(region, SwarmEntry("farm", "farm"), farm)
+    before = (region / "region.toml").read_bytes()
+    size = len(before) + 20  # The disk takes some of it.
+    with full_disk(size), pytest.raises((DaemonError, OSError)):
+        add_pin(region, SwarmEntry("lake", "lake"), lake)
+    assert (region / "region.toml").read_bytes() == before
+    add_pin(region, SwarmEntry("lake", "lake"), lake)
+    assert [one.name for one in read_pins(region, read_config(region))] == ["farm", "lake"]
