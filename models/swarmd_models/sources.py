@@ -142,7 +142,10 @@ class CaptureSource:
         capture = self._capture
         if capture is None:
             return None
-        ok, image = capture.read()
+        try:
+            ok, image = capture.read()
+        except cv2.error as error:  # An empty JPEG, or a buffer of another size than the camera says.
+            raise SourceError(f"{self._name} gives what is no frame: {error.err}") from error
         now_ns = self._clock()
         if not ok or image is None:
             raise SourceError(f"{self._name} gives no more frames")

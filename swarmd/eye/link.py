@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable
 
 from swarmd.errors import EyeError
@@ -15,6 +16,8 @@ _CHUNK_BYTES = 65_536
 """Bytes read at a time: a pipe's own buffer on Linux. Source: pipe(7)."""
 BRAIN_GONE_STATUS = 0
 """Exit status when the brain has gone: nothing is wrong with the eye."""
+THREAD_FAILED_STATUS = 5
+"""Exit status when a thread beside the one that infers has ended on what nobody foresaw."""
 
 
 class Link:
@@ -74,6 +77,22 @@ def every(interval_s: float, work: Callable[[], None], stop: threading.Event) ->
         due += interval_s
         stop.wait(max(0.0, due - time.monotonic()))
         due = max(due, time.monotonic() - interval_s)
+
+
+def all_or_nothing(is_over: Callable[[], bool], work: Callable[..., None], *args: object) -> None:
+    """Work in a thread; what nobody has foreseen ends the process: without its thread an eye looks well and is blind.
+
+    Args:
+        is_over: Whether the eye ends anyway; then its threads end as they may.
+        work: What to do.
+        args: For it.
+    """
+    try:
+        work(*args)
+    except Exception:
+        if not is_over():
+            traceback.print_exc()  # The supervisor tells it, and starts the next eye.
+            leave(THREAD_FAILED_STATUS)
 
 
 class WorkClock:

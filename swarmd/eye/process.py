@@ -49,7 +49,7 @@ from swarmd.eye.ipc import (
     SwapModel,
     ToEye,
 )
-from swarmd.eye.link import Link, WorkClock, die_with_parent, every, leave
+from swarmd.eye.link import Link, WorkClock, all_or_nothing, die_with_parent, every, leave
 from swarmd.eye.mailbox import Mailbox
 from swarmd.eye.pictures import pictures_of
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
@@ -136,7 +136,7 @@ class EyeProcess:
         return self._end(frames)
 
     def _start(self, work: Callable[..., None], *args: object) -> None:
-        threading.Thread(target=work, args=args, daemon=True).start()
+        threading.Thread(target=all_or_nothing, args=(self._stop.is_set, work, *args), daemon=True).start()
 
     # --- Opening -----------------------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """The eye's messages and its mailbox."""
 
 import threading
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from swarmd.errors import EyeError
+from swarmd.eye import link as eye_link
 from swarmd.eye.ipc import (
     MAX_MESSAGE_BYTES,
     CellDone,
@@ -23,6 +25,7 @@ from swarmd.eye.ipc import (
     encode,
 )
 from swarmd.eye.mailbox import Mailbox
+from swarmd.eye.process import EyeProcess
 from swarmd_models.geo.poses import make_pose
 from swarmd_models.types import Frame, GroundPosition, TrackEvent
 
@@ -104,3 +107,27 @@ def test_a_closed_mailbox_gives_its_last_frame_and_takes_no_more() -> None:
     assert mailbox.take(0.0) is not None
     assert mailbox.is_drained
     assert not mailbox.put(_frame(2))
+
+
+@pytest.mark.parametrize(("is_stopping", "left"), [(False, [5]), (True, [])])
+def test_an_eye_whose_thread_has_ended_on_what_nobody_foresaw_ends(
+    is_stopping: bool, left: list[int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without the thread that captures it would say that it runs, and see nothing for ever."""
+    ended: list[int] = []
+    monkeypatch.setattr(eye_link, "leave", ended.append)
+    eye = EyeProcess(cast("Any", None), Configure("sim://farm", "zoo:small-320"))
+    before = set(threading.enumerate())
+
+    class Source:
+        def read(self) -> Frame:
+            raise ValueError("a frame of another world")
+
+    eye._source = cast("Any", Source())
+    if is_stopping:
+        monkeypatch.setattr(Source, "read", lambda self: eye._stop.set() or int("x"))
+    eye._start(eye._capture)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)
+    assert ended == left
+    assert ("a frame of another world" in capfd.readouterr().err) is not is_stopping

@@ -13,6 +13,7 @@ from swarmd_models.errors import FrameError, SourceError
 from swarmd_models.geo.geolocate import rotate
 from swarmd_models.geo.poses import PoseTrack, ReplayedPoses, make_pose, open_poses, read_dataflash
 from swarmd_models.sources import (
+    CaptureSource,
     PictureSource,
     ReconnectingSource,
     SourceOptions,
@@ -238,6 +239,29 @@ def test_a_camera_that_disappears_is_opened_again_with_back_off_and_counted() ->
     assert told[0] == "absent; trying again in 0.5 s"
     assert told[3] == "", "said once, when frames come again"
     assert all(flaky.is_closed for flaky in made[:-1])
+
+
+def test_a_camera_whose_frame_nobody_can_decode_is_opened_again() -> None:
+    """A camera that is pulled out gives an empty JPEG as its last, and OpenCV raises its own kind of error for it."""
+
+    class Capture:
+        is_empty = True
+
+        def read(self) -> tuple[bool, np.ndarray]:
+            if Capture.is_empty:
+                Capture.is_empty = False
+                cv2.imdecode(np.empty(0, np.uint8), cv2.IMREAD_COLOR)
+            return True, np.zeros((4, 4, 3), np.uint8)
+
+        def release(self) -> None:
+            pass
+
+    said: list[str] = []
+    source = ReconnectingSource(lambda: CaptureSource(Capture(), "camera 0"), said.append, lambda seconds: False)
+    frame = source.read()
+    assert frame is not None
+    assert source.reconnects == 1
+    assert "camera 0 gives what is no frame" in said[0]
 
 
 def test_a_reconnecting_source_stops_in_the_middle_of_a_back_off() -> None:
