@@ -13,7 +13,7 @@ from swarmd_models.backends import Backend, open_backend
 from swarmd_models.backends.base import Announce, Array
 from swarmd_models.bundle import BLIND, Bundle, at_rate
 from swarmd_models.decoders import Candidates, make_decoder
-from swarmd_models.decoders.base import MAX_CANDIDATES, logit
+from swarmd_models.decoders.base import MAX_CANDIDATES, check_finite, logit
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.fitted_ahead import FittedAhead
 from swarmd_models.golden import check_golden
@@ -180,6 +180,7 @@ class Detector:
         asked: list[int] | None = [] if self.second is not None else None
         decoder = self._decoder if second is None else self._candidates
         candidates = decoder.decode(self.backend.output_views() if outputs is None else outputs)
+        check_finite(candidates.xywh, "the boxes")  # Numbers that are finite may still make a box that is none.
         if self._renamed is not None and second is None:
             candidates = replace(candidates, classes=self._rename(candidates.classes))
         decoded = clock()

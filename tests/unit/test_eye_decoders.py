@@ -1,13 +1,17 @@
 """Decoders against heads written by hand, in float and in 8 bits."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
 from swarmd_models.bundle import Calibration
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.anchor_free import cell_grid
-from swarmd_models.decoders.base import MAX_CANDIDATES
-from swarmd_models.errors import ArtefactError, BackendError
+from swarmd_models.decoders.base import MAX_CANDIDATES, check_finite
+from swarmd_models.detector import Detector
+from swarmd_models.errors import ArtefactError, BackendError, OutputError
 from swarmd_models.nms import suppress
 from tests.support.bundles import head_bundle, spec
 
@@ -199,3 +203,30 @@ def test_of_boxes_that_overlap_the_best_stays() -> None:
     assert suppress(boxes, 0.5, 10, class_agnostic=False) == [1, 3, 2]
     assert suppress(boxes, 0.5, 10, class_agnostic=True) == [1, 2]
     assert suppress(boxes, 0.5, 1, class_agnostic=False) == [1]
+
+
+def test_finite_numbers_that_make_no_box_are_an_error_of_the_model() -> None:
+    """A distance of 5e37 strides of 8: the box is infinite, and half of it is NaN once it is cut to the frame."""
+    cls, dist = np.full((CELLS, 3), -9.0, np.float32), np.zeros((CELLS, 4), np.float32)
+    cls[3, 1], dist[3] = 4.0, 5e37
+    view = np.zeros((32, 32, 3), np.float32)
+    backend = SimpleNamespace(
+        inputs=(spec("image", (1, 32, 32, 3)),),
+        outputs=(spec("cls", (1, CELLS, 3)), spec("dist", (1, CELLS, 4))),
+        input_view=lambda: view,
+        infer=lambda: None,
+        output_views=lambda: [cls, dist],
+    )
+    detector = Detector(head_bundle(3), cast("Any", backend))
+    image = np.zeros((32, 32, 3), np.uint8)
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(OutputError, match="the boxes"):
+        detector.detect(image)
+    dist[3] = 1.0
+    assert len(detector.detect(image)) == 1
+
+
+def test_half_precision_is_no_infinity() -> None:
+    """The sum of a healthy output in pixels passes what a half can hold."""
+    check_finite(np.full((84, 8_400), 300.0, np.float16), "the output")
+    with pytest.raises(OutputError):
+        check_finite(np.array([1.0, np.inf], np.float16), "the output")

@@ -17,6 +17,7 @@ from swarmd_models.errors import ArtefactError, OutputError
 
 MAX_CANDIDATES = 1000
 """Before NMS, the best first: a model gone mad must not stop the eye."""
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ def logit(probability: float) -> float:
 
 
 def check_finite(view: Array, what: str) -> None:
-    """Raise `OutputError` when a float output holds NaN or infinity (their sum shows it)."""
-    if view.dtype.kind == "f" and not np.isfinite(np.sum(view)):
+    """Raise `OutputError` when a float output holds NaN or infinity (their sum shows it; of halves it ends at 65,504)."""
+    wide = np.float32 if view.dtype.itemsize < _FLOAT_BYTES else None
+    if view.dtype.kind == "f" and not np.isfinite(np.sum(view, dtype=wide)):
         raise OutputError(f"the model answers NaN or infinity in {what}; the runtime or the model is broken")
 
 
