@@ -231,12 +231,14 @@ class LendingLink:
                     self._audit.write(self.protocol.ledger.take(self._audit.resting()))
 
     def on_worker_gone(self) -> None:
-        """It has ended: it holds nothing, runs nothing and waits for nothing."""
-        self._asked.clear()
+        """It has ended: it holds nothing, runs nothing and waits for nothing, and lenders work on nothing for it."""
+        asked, self._asked = self._asked, {}
         self._begun.clear()
         self._judged.clear()
         self._command(NAME, requests.Stock((), 0, self._battery_milli()))
         jobs, self._jobs = self._jobs, {}
+        for number in sorted(asked):
+            self._command(NAME, requests.Abandon(number))
         for job, begun in sorted(jobs.items()):
             self._tell(begun, **{"swarmd.answered": False})
             self._command(NAME, requests.Ran(job, None))

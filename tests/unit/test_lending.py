@@ -344,13 +344,13 @@ def test_a_lender_fetches_only_from_where_the_borrower_is_heard(
 
 
 def test_a_worker_that_has_gone_owes_nothing_and_gets_nothing() -> None:
-    """Its jobs end at once, and an answer for it does not reach the next one under the same number."""
+    """Its jobs end at once, lenders hear that nobody waits, and no answer for it reaches the next one's same number."""
     one, commands, said = link()
     one.take(words.Borrow(1, DIGEST, b"first life", 1, 500))
     old = commands.pop().number
     one.carry_out(INFER_ORDER)
     one.on_worker_gone()
-    assert commands == [requests.Stock((), 0, 700), requests.Ran(5, None)]
+    assert commands == [requests.Stock((), 0, 700), requests.Abandon(old), requests.Ran(5, None)]
     one.take(words.Borrow(1, DIGEST, b"second life", 1, 500))
     said.clear()
     one.carry_out(requests.Settle(old, b"out of the first life", None, bytes(32), False))
