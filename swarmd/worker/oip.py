@@ -13,7 +13,6 @@ Source:
     timeout in microseconds) and model_repository (index).
 """
 
-import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,19 +65,68 @@ class FormError(OipError):
         super().__init__(400, text)
 
 
+def few(kind: Any, most: int) -> Any:
+    """The type of a JSON array of so many of a kind at most; one that is longer is refused before it is made.
+
+    A body is its sender's word: a list of millions of small things takes the worker a hundred times its bytes, and its
+    loop for as long.
+    """
+    fields = [(f"at{index}", kind | None, None) for index in range(most)]
+    return msgspec.defstruct("Few", fields, array_like=True, forbid_unknown_fields=True, frozen=True)
+
+
+def some(array: Any) -> list[Any]:
+    """What is in such an array."""
+    return [one for one in msgspec.structs.astuple(array) if one is not None]
+
+
+_Scalar = int | float | bool | str | None
+
+
+class _Beside(msgspec.Struct, frozen=True):
+    """Parameters of a tensor; what else is there is passed over, and not made."""
+
+    binary_data_size: _Scalar = None
+    coding: _Scalar = None
+    binary_data: _Scalar = None
+    classification: _Scalar | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Wishes(msgspec.Struct, frozen=True):
+    """Likewise of a request."""
+
+    binary_data_output: _Scalar = None
+    coding_output: _Scalar = None
+    priority: _Scalar = 0
+    timeout: _Scalar = 0
+    copies: _Scalar = 0
+
+
+_Shape = few(int, MAX_AXES)
+
+
 class _Tensor(msgspec.Struct, frozen=True):
     name: str
-    shape: tuple[int, ...] = ()
+    sides: _Shape = msgspec.field(default=_Shape(), name="shape")  # type: ignore[valid-type]
     datatype: str = ""
-    parameters: dict[str, Any] = {}
-    data: Any = None
+    parameters: _Beside = _Beside()
+    data: msgspec.Raw = msgspec.Raw()
+    """As it stands there: nothing is made of it before name, type and shape are what the model wants."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sides."""
+        return tuple(some(self.sides))
+
+
+_Tensors = few(_Tensor, MAX_TENSORS)
 
 
 class _Request(msgspec.Struct, frozen=True):
-    inputs: list[_Tensor]
+    inputs: _Tensors  # type: ignore[valid-type]
     id: str = ""
-    outputs: list[_Tensor] = []
-    parameters: dict[str, Any] = {}
+    outputs: _Tensors = _Tensors()  # type: ignore[valid-type]
+    parameters: _Wishes = _Wishes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +155,7 @@ class Question:
 
 
 _REQUESTS = msgspec.json.Decoder(_Request)
+_NUMBERS = msgspec.json.Decoder(list[int | float | bool | None])
 
 
 def read_question(
@@ -134,18 +183,18 @@ def read_question(
     if length > MAX_JSON_BYTES:
         raise OipError(413, f"the JSON part has {length} bytes, at most {MAX_JSON_BYTES}; send tensors as binary data")
     try:
-        request = _decoded(memoryview(body)[:length])
+        request = _REQUESTS.decode(memoryview(body)[:length])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
-    if max(len(request.inputs), len(request.outputs)) > MAX_TENSORS or len(request.id) > MAX_ID_CHARS:
-        raise OipError(400, f"at most {MAX_TENSORS} tensors and an id of {MAX_ID_CHARS} characters")
-    all_binary = request.parameters.get("binary_data_output") is True
-    all_coded = all_binary and request.parameters.get("coding_output") == CODING
-    wanted = tuple(_wanted(one, all_binary, outputs) for one in request.outputs)
+    if len(request.id) > MAX_ID_CHARS:
+        raise OipError(400, f"an id has {MAX_ID_CHARS} characters at most")
+    all_binary = request.parameters.binary_data_output is True
+    all_coded = all_binary and request.parameters.coding_output == CODING
+    wanted = tuple(_wanted(one, all_binary, outputs) for one in some(request.outputs))
     priority, timeout_us = _whole(request.parameters, "priority", 3), _whole(request.parameters, "timeout", 1 << 40)
     copies = _whole(request.parameters, "copies", COPIES_MAX) or 1
     # The last thing that may be wrong: unpacking costs time.
-    arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs, not_decoded)
+    arrays = _read_inputs(some(request.inputs), memoryview(body)[length:], inputs, not_decoded)
     wanted = wanted or tuple(Wanted(port.name, all_binary, all_coded) for port in outputs)
     return Question(request.id, arrays, wanted, priority, timeout_us, copies)
 
@@ -162,28 +211,13 @@ def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int, int
     if not 0 <= length <= min(len(body), MAX_JSON_BYTES):
         raise OipError(400, f"{JSON_LENGTH} is {length}; the body has {len(body)} bytes")
     try:
-        request = _decoded(memoryview(body)[:length])
+        request = _REQUESTS.decode(memoryview(body)[:length])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
-    shape = request.inputs[0].shape if request.inputs else ()
+    shape = next((one.shape for one in some(request.inputs)), ())
     timeout_us, priority = _whole(request.parameters, "timeout", 1 << 40), _whole(request.parameters, "priority", 3)
     copies = _whole(request.parameters, "copies", COPIES_MAX) or 1
     return max(1, shape[0] if shape else 1), timeout_us, priority, copies
-
-
-def _decoded(text: memoryview) -> _Request:
-    """A request from its JSON.
-
-    The collector rests meanwhile: it looks through all lists that there are each time some hundreds were made. A body
-    of nothing but small lists took the loop for seconds, and a few at once for as long as a worker may be silent.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return _REQUESTS.decode(text)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read_inputs(
@@ -198,12 +232,12 @@ def _read_inputs(
         if port is None or tensor.name in arrays or tensor.name in coded:
             raise OipError(400, f"input {tensor.name[:80]!r} is not wanted (or twice); wanted: {', '.join(known)}")
         dtype = _judged(tensor, port)
-        size = tensor.parameters.get("binary_data_size")
+        size = tensor.parameters.binary_data_size
         if size is None:
             arrays[tensor.name] = _listed(tensor, dtype)
             continue
         wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
-        if tensor.parameters.get("coding") is not None:
+        if tensor.parameters.coding is not None:
             _judge_coded(tensor, size, len(tail), not_decoded)
             coded[tensor.name] = tensor, dtype, tail[:size]
             tail = tail[size:]
@@ -230,13 +264,13 @@ def _judge_coded(tensor: _Tensor, size: Any, left_bytes: int, not_decoded: str) 
         raise FormError(f"input {tensor.name}: {not_decoded}")
     if type(size) is not int or not 0 <= size <= left_bytes:
         raise FormError(f"input {tensor.name}: binary_data_size is {_shown(size)}; {left_bytes} bytes are left")
-    if tensor.parameters["coding"] not in (CODING, DIFF, JPEG):
+    if tensor.parameters.coding not in (CODING, DIFF, JPEG):
         raise FormError(f"input {tensor.name} is coded in no way that is known here; {CODING}, {DIFF} and {JPEG} are")
 
 
 def _decoded_input(tensor: _Tensor, dtype: "np.dtype[Any]", piece: memoryview) -> Array:
     """A packed input, or a picture in one of its forms; its size is judged before and while it is unpacked."""
-    coding, data = tensor.parameters["coding"], bytes(piece)
+    coding, data = tensor.parameters.coding, bytes(piece)
     try:
         if coding == CODING:
             wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
@@ -262,14 +296,15 @@ def _judged(tensor: _Tensor, port: Port) -> "np.dtype[Any]":
 
 
 def _listed(tensor: _Tensor, dtype: "np.dtype[Any]") -> Array:
-    if not isinstance(tensor.data, list):
+    data, wanted = bytes(tensor.data), math.prod(tensor.shape)
+    if not data.startswith(b"["):
         raise OipError(400, f"input {tensor.name} has neither data nor binary_data_size")
     try:
-        array = np.array(tensor.data, dtype)
-        if array.size != math.prod(tensor.shape):
-            raise ValueError(f"{array.size} numbers for {math.prod(tensor.shape)}")
-        return array.reshape(tensor.shape)
-    except (ValueError, TypeError, OverflowError) as error:
+        if (found := data.count(b",") + 1) != wanted:
+            raise ValueError(f"{found} numbers for {wanted}")
+        # Lists in lists are numbers in the same order; made as lists they take a hundred times their bytes.
+        return np.array(_NUMBERS.decode(b"[" + data.translate(None, b"[]") + b"]"), dtype).reshape(tensor.shape)
+    except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
         raise OipError(
             400, f"input {tensor.name}: data and {tensor.datatype} do not fit: {str(error)[:120]}"
         ) from error
@@ -278,13 +313,14 @@ def _listed(tensor: _Tensor, dtype: "np.dtype[Any]") -> Array:
 def _wanted(tensor: _Tensor, all_binary: bool, ports: Sequence[Port]) -> Wanted:
     if tensor.name not in {port.name for port in ports}:
         raise OipError(404, f"no output {tensor.name[:80]!r}; there are {', '.join(port.name for port in ports)}")
-    if "classification" in tensor.parameters:
+    if tensor.parameters.classification is not msgspec.UNSET:
         raise OipError(400, "the classification extension is not served; ask for the scores")
-    return Wanted(tensor.name, tensor.parameters.get("binary_data", all_binary) is True)
+    said = tensor.parameters.binary_data
+    return Wanted(tensor.name, all_binary if said is None else said is True)
 
 
-def _whole(parameters: Mapping[str, Any], name: str, high: int) -> int:
-    value = parameters.get(name, 0)
+def _whole(parameters: _Wishes, name: str, high: int) -> int:
+    value = getattr(parameters, name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
         raise OipError(400, f"parameter {name} is {_shown(value)}; 0 to {high} is wanted")
     return value
@@ -397,21 +433,6 @@ def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tup
         except (KeyError, TypeError, ValueError) as error:
             raise OipError(502, f"the server's answer does not hold: {error}") from error
         yield str(row["name"]), array
-
-
-def few(kind: Any, most: int) -> Any:
-    """The type of a JSON array of so many of a kind at most; one that is longer is refused before it is made.
-
-    An answer is its lender's word: a list of millions of small things takes the worker a hundred times its bytes, and
-    its loop for as long.
-    """
-    fields = [(f"at{index}", kind | None, None) for index in range(most)]
-    return msgspec.defstruct("Few", fields, array_like=True, forbid_unknown_fields=True, frozen=True)
-
-
-def some(array: Any) -> list[Any]:
-    """What is in such an array."""
-    return [one for one in msgspec.structs.astuple(array) if one is not None]
 
 
 class _Said(msgspec.Struct, frozen=True):
