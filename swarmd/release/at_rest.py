@@ -402,25 +402,36 @@ class MemoryFolders:
         self._open: dict[Path, list[int]] = {}
 
     def fill(self, folder: Path, files: Mapping[str, bytes]) -> None:
-        """Make a folder that holds these files; one that was filled before stays: its content cannot have changed."""
+        """Make a folder that holds these files; one that was filled before stays: its content cannot have changed.
+
+        Raises:
+            SlotError: There is no room for them; none of them is there.
+        """
         if self._open.get(folder):
             self._open[folder] = self._open.pop(folder)
             return
         self.drop(folder)
-        folder.mkdir(mode=0o700, exist_ok=True)
         self._open[folder] = []
-        for name, data in files.items():
-            path = folder / name
-            path.unlink(missing_ok=True)
-            descriptor = self._memory(data)
-            if descriptor is None:
-                path.touch(0o600)
-                path.write_bytes(data)
-            else:
-                self._open[folder].append(descriptor)
-                path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            for name, data in files.items():
+                self._lay_out(folder, name, data)
+        except (OSError, SlotError) as error:
+            self.drop(folder)  # A part of a bundle would be taken for the whole of it the next time.
+            raise SlotError(f"a model cannot be laid out in memory: {error}") from error
         while len(self._open) > _KEPT_FOLDERS:
             self.drop(next(iter(self._open)))
+
+    def _lay_out(self, folder: Path, name: str, data: bytes) -> None:
+        path = folder / name
+        path.unlink(missing_ok=True)
+        descriptor = self._memory(data)
+        if descriptor is None:
+            path.touch(0o600)
+            path.write_bytes(data)
+        else:
+            self._open[folder].append(descriptor)
+            path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
 
     def _memory(self, data: bytes) -> int | None:
         if self.kind != "memfd":

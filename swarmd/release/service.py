@@ -291,7 +291,7 @@ class ReleaseService:
             detail = await self._work.get()
             try:
                 await self._carry_out(detail)
-            except ReleaseError as error:
+            except (ReleaseError, OSError) as error:
                 self._log.error("release_problem", error=str(error))
 
     def _on_note(self, note: Note) -> None:
@@ -325,7 +325,8 @@ class ReleaseService:
         delta, target = wanted.delta, wanted.target
         try:
             await self._apply_now(wanted)
-        except (DeltaError, SlotError) as error:
+        # An order without an answer is waited for for ever; without the delta the whole file is fetched.
+        except (DeltaError, SlotError, OSError, MemoryError) as error:
             await self._audit("delta_refused", delta=delta.blob.sha256.hex(), reason=str(error))
             self._say("delta_refused", reason=str(error))
             self._tell(requests.DeltaFailed(delta.blob.sha256))
@@ -357,7 +358,11 @@ class ReleaseService:
         if self._runtime is None:
             import tempfile  # With what it needs 0.6 MB, of which a brain without a release has no use.
 
-            self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
+            try:
+                place = tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None)
+            except OSError as error:
+                raise SlotError(f"there is no room for a model in memory: {error.strerror}") from error
+            self._runtime = Path(place)
         folder = self._runtime / slot.release.hex()[:16]
         files: dict[str, bytes] = {}
         for name, digest in slot.files:

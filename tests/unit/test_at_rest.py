@@ -1,13 +1,16 @@
 """What lies on the disk is sealed, chunks on their way too; what the runtime reads lies in anonymous memory."""
 
+import errno
 import os
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swarmd.release.at_rest import MemoryFolders, SealedBlobs, seal_chunk, unseal_chunk
 from swarmd.release.chunks import FileChunks
+from swarmd.release.errors import SlotError
 from swarmd.release.fsx import RealFiles
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ArtefactError
@@ -137,3 +140,30 @@ def test_a_bundle_may_not_lead_out_of_its_folder_by_other_links(tmp_path: Path) 
             (folder / path.name).symlink_to(path)
     with pytest.raises(ArtefactError, match="leads out"):
         load_bundle(folder / "small-320.toml")
+
+
+@pytest.mark.parametrize("call", ["memfd_create", "symlink", "mkdir"])
+def test_a_bundle_for_which_there_is_no_room_is_not_half_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What was laid out of it before the room ended was taken for the whole of it at the next try."""
+    memory, files, before = MemoryFolders(), {"a": b"1", "b": b"2"}, len(os.listdir("/proc/self/fd"))
+    real, left = getattr(os, call), [0 if call == "mkdir" else 1]
+
+    def until_full(*arguments: Any, **more: Any) -> Any:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= 1
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(os, call, until_full)
+    if call == "memfd_create":  # Without it files are used, which find no room either.
+        monkeypatch.setattr(Path, "write_bytes", until_full)
+    with pytest.raises(SlotError, match="No space left"):
+        memory.fill(tmp_path / "v1", files)
+    assert not list((tmp_path / "v1").glob("*"))
+    assert len(os.listdir("/proc/self/fd")) == before
+    monkeypatch.undo()
+    memory.fill(tmp_path / "v1", files)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "v1").iterdir()} == files
+    memory.close()
