@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 32_768
 MAX_UPLOADS = 32
+MAX_UPLOADS_BYTES = 2 * MAX_BLOB_BYTES
+"""Of all that is being put."""
 
 
 @dataclass(slots=True)
@@ -147,13 +149,17 @@ class ModelVerbs:
         upload = self._uploads.get(name)
         if upload is not None and upload.task is not None:
             return self._stored(name, upload.task)
-        if not 0 < size <= MAX_BLOB_BYTES or (upload is None and len(self._uploads) >= MAX_UPLOADS):
-            raise DaemonError("a blob is too large, or too many are being put at once")
+        if not 0 < size <= MAX_BLOB_BYTES:
+            raise DaemonError(f"a blob has 1 to {MAX_BLOB_BYTES} bytes")
         try:
             data = base64.b64decode(text, validate=True)
         except binascii.Error:
             raise DaemonError("argument 'data' is no base64") from None
-        upload = self._uploads.setdefault(name, _Upload())
+        if not offset or upload is None:  # Who begins anew was interrupted.
+            upload = _Upload()
+        self._uploads.pop(name, None)
+        self._make_room(upload.size + len(data))
+        self._uploads[name] = upload
         if offset != upload.size or offset + len(data) > size:
             del self._uploads[name]
             raise DaemonError(f"piece at {offset} does not follow the {upload.size} bytes put so far; start again")
@@ -164,6 +170,18 @@ class ModelVerbs:
         chunk = int(number_argument(arguments, "chunk", 0)) or None
         upload.task = asyncio.get_running_loop().create_task(self._service.put_blob(upload.pieces, chunk))
         return {"done": False, "storing": True}
+
+    def _make_room(self, more: int) -> None:
+        """Whoever has sent nothing for longest gives way: a publisher that was interrupted says so to nobody."""
+        held = sum(one.size for one in self._uploads.values()) + more
+        for name, upload in list(self._uploads.items()):
+            if len(self._uploads) < MAX_UPLOADS and held <= MAX_UPLOADS_BYTES:
+                return
+            if upload.task is None or upload.task.done():
+                held -= upload.size
+                del self._uploads[name]
+        if len(self._uploads) >= MAX_UPLOADS:
+            raise DaemonError("too many blobs are being written at once; try again in a moment")
 
     def _stored(self, name: str, task: "asyncio.Task[Blob]") -> Mapping[str, Any]:
         if not task.done():
