@@ -44,13 +44,14 @@ class FrameRing:
         """Open or make the folder, for this user only; raises `SourceError`."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            known = [(path, path.stat().st_size) for path in sorted(folder.glob("*.png"))]
+            # Names count from the device's start, so those of an earlier one may come behind.
+            known = sorted((path.stat().st_mtime_ns, path, path.stat().st_size) for path in folder.glob("*.png"))
         except OSError as error:
             raise SourceError(f"frames cannot be kept in {folder}: {error.strerror}") from error
         self._folder = folder
         self._max_bytes = max_bytes
-        self._files = known
-        self._bytes = sum(size for _, size in known)
+        self._files = [(path, size) for _, path, size in known]
+        self._bytes = sum(size for _, _, size in known)
         self._last_ns = -INTERVAL_NS
         self.kept = 0
         """Frames that were written."""

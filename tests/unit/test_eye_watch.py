@@ -121,6 +121,21 @@ def test_the_ring_never_outgrows_its_size_and_the_oldest_go_first(tmp_path: Path
     assert sum(path.stat().st_size for path in tmp_path.glob("*.png")) <= 3000, "what an earlier life kept counts too"
 
 
+def test_after_the_device_has_started_anew_the_oldest_still_go_first(tmp_path: Path) -> None:
+    """Names count from the device's start: those of an earlier start come behind, and are older."""
+    ring = FrameRing(tmp_path, 1 << 20)
+    for index in (500, 501, 502):
+        assert ring.consider(_frame(index), UNSURE, AT_04, 0.0, "m")
+    for path in tmp_path.glob("*.png"):
+        os.utime(path, ns=(10**18, 10**18 + int(path.stem[-8:])))
+    first = FrameRing(tmp_path, 1 << 20)
+    assert first.consider(_frame(1), UNSURE, AT_04, 0.0, "m")
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.png"))
+    again = FrameRing(tmp_path, size)
+    assert again.consider(_frame(2), UNSURE, AT_04, 0.0, "m")
+    assert sorted(int(path.stem[-8:]) for path in tmp_path.glob("*.png")) == [1, 2, 501, 502]
+
+
 def test_people_are_made_unreadable_before_anything_is_written() -> None:
     image = RNG.integers(0, 256, (60, 60, 3), dtype=np.uint8)
     person = Detection(0, "person", 0.5, (10.4, 10.0, 40.0, 50.0))

@@ -90,7 +90,7 @@ def logit(probability: float) -> float:
 
 
 def check_finite(view: Array, what: str) -> None:
-    """Raise `OutputError` when a float output holds NaN or infinity: their sum shows it, in numbers of 32 bits or more."""
+    """Raise `OutputError` when a float output holds NaN or infinity: their sum shows it, in 32 bits or more."""
     wide = np.float32 if view.dtype.itemsize < _FLOAT_BYTES else None
     if view.dtype.kind == "f" and not np.isfinite(np.sum(view, dtype=wide)):
         raise OutputError(f"the model answers NaN or infinity in {what}; the runtime or the model is broken")
