@@ -5,24 +5,31 @@ runtime that runs the very same file is held to a few quantisation steps. One th
 `.onnx`, rounded by another quantiser) is held to a signal-to-noise ratio of the real values.
 """
 
+import io
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
 from swarmd_models.backends.base import Array, Backend, TensorSpec
 from swarmd_models.backends.litert import LiteRtBackend
+from swarmd_models.bounded_file import read_bounded
 from swarmd_models.bundle import Bundle
 from swarmd_models.decoders.anchor_free import find_head
 from swarmd_models.decoders.base import real
-from swarmd_models.errors import ModelError
+from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.second import SecondStage
+from swarmd_models.tflite_file import has_small_directory
 
 MIN_SQNR_DB = 30.0
 """Two good quantisations of one network agree to 37 dB and more; a wrong channel order or scale gives less than 20."""
 MAX_ARRAYS = 16
 """Arrays of a golden file: inputs and outputs of two stages have six."""
+MAX_GOLDEN_BYTES = 64 << 20
+"""Of the file, and of its arrays unpacked; ours have 3 MB. Packed, 64 KB may be 64 MB, and a bundle is from outside."""
 
 
 class Answering(Protocol):
@@ -54,8 +61,10 @@ def check_golden(detector: Answering) -> str:
         return problem or _compare_second(detector, cut, answer, golden.tolerance_steps)
     except KeyError:
         return f"golden vector {golden.path.name} has no array called image"
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, BadZipFile, zlib.error) as error:
         return f"golden vector {golden.path.name} cannot be read: {error}"
+    except ArtefactError as error:
+        return str(error)
     except ModelError as error:
         return f"the golden input cannot be run: {error}"
 
@@ -95,9 +104,14 @@ def golden_sqnr_db(detector: Answering) -> dict[str, float]:
 
 def _read(detector: Answering) -> dict[str, Array]:
     assert detector.bundle.golden is not None
-    with np.load(detector.bundle.golden.path, allow_pickle=False) as arrays:
+    data = read_bounded(detector.bundle.golden.path, MAX_GOLDEN_BYTES, "golden vector", ArtefactError)
+    if not has_small_directory(data):
+        raise ValueError("it is no archive of arrays, or one of very many")
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         if len(arrays.files) > MAX_ARRAYS:
             raise ValueError(f"{len(arrays.files)} arrays; at most {MAX_ARRAYS}")
+        if sum(info.file_size for info in arrays.zip.infolist()) > MAX_GOLDEN_BYTES:
+            raise ValueError(f"its arrays have more than {MAX_GOLDEN_BYTES >> 20} MiB")
         return {name: arrays[name] for name in arrays.files}
 
 

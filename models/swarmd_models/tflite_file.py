@@ -80,7 +80,7 @@ def archived(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[st
     Yields:
         What can be read; an archive that is torn ends early.
     """
-    if not _has_small_directory(data):
+    if not has_small_directory(data):
         return
     import zipfile
     import zlib
@@ -96,7 +96,7 @@ def archived(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[st
         return
 
 
-def _has_small_directory(data: bytes) -> bool:
+def has_small_directory(data: bytes) -> bool:
     """Whether a ZIP archive ends here whose directory is small; ZIP64, which nobody needs for labels, is not read.
 
     Every record that a reader could take for the last one must say so.

@@ -2,13 +2,17 @@
 
 import io
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
+from swarmd_models import golden as golden_module
+from swarmd_models.bundle import DEFAULT_MODEL, Golden, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, BackendError, ModelError
 from swarmd_models.golden import check_golden
@@ -208,3 +212,33 @@ def test_a_torn_archive_behind_the_model_is_no_labels() -> None:
     assert len(embedded_labels(whole)) == 100
     for cut in range(1, len(packed.getvalue()), 7):
         assert embedded_labels(whole[:-cut]) == ()
+
+
+@pytest.mark.parametrize("kind", ["large", "many", "lies", "none", "torn"])
+def test_a_golden_vector_that_unpacks_without_end_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle comes from outside, and a megabyte of its golden vector was a gigabyte in the eye."""
+    monkeypatch.setattr(golden_module, "MAX_GOLDEN_BYTES", 1 << 20)
+    path = tmp_path / "golden.npz"
+    if kind == "large":
+        np.savez_compressed(path, image=np.zeros((1 << 12, 1 << 12), np.uint8))
+    elif kind == "many":
+        np.savez(path, **{f"a{number}": np.zeros(1) for number in range(30)})
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            shape = "(1099511627776,)" if kind == "lies" else "(8,)"
+            head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+            archive.writestr("image.npy", b"\x93NUMPY\x01\x00\x76\x00" + head.encode())
+    if kind in ("none", "torn"):
+        path.write_bytes(path.read_bytes()[:60] if kind == "torn" else b"PK\x03\x04")
+    detector = SimpleNamespace(
+        bundle=SimpleNamespace(golden=Golden(path, 8)), raw_outputs=lambda image: pytest.fail("it was taken")
+    )
+    tracemalloc.start()
+    try:
+        assert "golden vector golden.npz cannot be read" in check_golden(cast("Any", detector))
+        # What an array's own header says is given as addresses, and none of it is ever filled.
+        assert kind == "lies" or tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
