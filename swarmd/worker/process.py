@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -200,32 +201,39 @@ class WorkerProcess:
                 await asyncio.sleep(PULSE_S / LOOKS)
 
     async def _obey(self, words: asyncio.StreamReader) -> None:
-        while line := await words.readline():
-            match word := decode_to_worker(line):
-                case Load():
-                    task = asyncio.create_task(self._load(word))
-                    self._loading.add(task)
-                    task.add_done_callback(self._loading.discard)
-                case Lend():
-                    self._lend(word)
-                case Lenders():
-                    if self._api.fleet is not None:
-                        self._api.fleet.on_lenders(word)
-                    if self._api.elsewhere is not None:
-                        self._api.elsewhere.lenders = word.bundles
-                case Look():
-                    task = asyncio.create_task(self._look(word))
-                    self._loading.add(task)
-                    task.add_done_callback(self._loading.discard)
-                case Drop(job):
-                    if (lent := self._lent.get(job)) is not None:
-                        lent.cancel()
-                case Borrowed():
-                    if self._borrowing is not None:
-                        self._borrowing.on_answer(word)
-                case Serve():
-                    self._say(Problem("a worker is configured once; the second configuration was ignored"))
-        self._stop.set()
+        """Until the brain has gone; a line that cannot be read, or done, ends a worker that would be well, and deaf."""
+        try:
+            while line := await words.readline():
+                self._do(decode_to_worker(line))
+        finally:
+            self._stop.set()
+
+    def _do(self, word: ToWorker) -> None:
+        match word:
+            case Load():
+                self._keep(self._load(word))
+            case Lend():
+                self._lend(word)
+            case Lenders():
+                if self._api.fleet is not None:
+                    self._api.fleet.on_lenders(word)
+                if self._api.elsewhere is not None:
+                    self._api.elsewhere.lenders = word.bundles
+            case Look():
+                self._keep(self._look(word))
+            case Drop(job):
+                if (lent := self._lent.get(job)) is not None:
+                    lent.cancel()
+            case Borrowed():
+                if self._borrowing is not None:
+                    self._borrowing.on_answer(word)
+            case Serve():
+                self._say(Problem("a worker is configured once; the second configuration was ignored"))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
 
     async def _look(self, word: Look) -> None:
         from swarmd.worker.looking import look

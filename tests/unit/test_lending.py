@@ -283,6 +283,17 @@ async def test_a_request_that_finds_a_bug_keeps_no_job() -> None:
     assert words.decode_from_worker(out.getvalue()) == words.Ran(7, None)
 
 
+@law
+async def test_a_worker_that_does_not_understand_its_brain_ends() -> None:
+    """It said that it lives once a second, and did nothing more for anybody: no model, no answer of a lender."""
+    for line in (b"{}\n", b'{"type":"Drop"}\n', b"[" * (words.MAX_LINE_BYTES + 1) + b"\n"):
+        worker = WorkerProcess(words.Serve("127.0.0.1:0"), io.BytesIO())
+        reader = asyncio.StreamReader(words.MAX_LINE_BYTES)
+        reader.feed_data(line)
+        async with asyncio.timeout(5):
+            assert await worker.run(reader) == 0
+
+
 # --- the brain ------------------------------------------------------------------------------------------------------
 
 
