@@ -238,9 +238,9 @@ def _read_inputs(
             continue
         wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
         if tensor.parameters.coding is not None:
-            _judge_coded(tensor, size, len(tail), not_decoded)
-            coded[tensor.name] = tensor, dtype, tail[:size]
-            tail = tail[size:]
+            packed_bytes = _judge_coded(tensor, size, len(tail), not_decoded)
+            coded[tensor.name] = tensor, dtype, tail[:packed_bytes]
+            tail = tail[packed_bytes:]
             continue
         if isinstance(size, bool) or size != wanted_bytes or wanted_bytes > len(tail):
             raise OipError(
@@ -258,14 +258,15 @@ def _read_inputs(
     return arrays | {name: _decoded_input(*one) for name, one in coded.items()}
 
 
-def _judge_coded(tensor: _Tensor, size: Any, left_bytes: int, not_decoded: str) -> None:
-    """What can be said of a packed input before it is unpacked; raises `FormError`."""
+def _judge_coded(tensor: _Tensor, size: Any, left_bytes: int, not_decoded: str) -> int:
+    """How many bytes a packed input has, where all holds that can be said before it is unpacked; else `FormError`."""
     if not_decoded:
         raise FormError(f"input {tensor.name}: {not_decoded}")
     if type(size) is not int or not 0 <= size <= left_bytes:
         raise FormError(f"input {tensor.name}: binary_data_size is {_shown(size)}; {left_bytes} bytes are left")
     if tensor.parameters.coding not in (CODING, DIFF, JPEG):
         raise FormError(f"input {tensor.name} is coded in no way that is known here; {CODING}, {DIFF} and {JPEG} are")
+    return size
 
 
 def _decoded_input(tensor: _Tensor, dtype: "np.dtype[Any]", piece: memoryview) -> Array:
