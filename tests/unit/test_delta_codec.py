@@ -95,6 +95,22 @@ def test_the_child_makes_the_same(made: dict[str, bytes], gentle: bytes) -> None
         child.apply_in_child(gentle, made["tflite-brotli"], len(gentle), digest)
 
 
+def test_a_brain_that_is_killed_leaves_no_model_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base and delta lay in /dev/shm under names: each death in between took as much memory until the device's next
+    start, and where memory ends is where the kernel kills."""
+    found: list[list[Path]] = []
+
+    def killed(*_: object, **__: object) -> None:
+        found.append(list(tmp_path.iterdir()))
+        raise DeltaError("killed here")
+
+    monkeypatch.setattr(child, "_MEMORY", tmp_path)
+    monkeypatch.setattr(child.subprocess, "run", killed)
+    with pytest.raises(DeltaError, match="killed here"):
+        child.apply_in_child(b"base", b"delta", 1, bytes(32))
+    assert found == [[]]
+
+
 TAKEN_OVER = """
 import ctypes, mmap, os, resource, socket, sys
 from swarmd.release.delta import child, codec

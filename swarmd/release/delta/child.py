@@ -59,24 +59,30 @@ def apply_in_child(old: bytes, delta: bytes, out_bytes: int, out_sha256: bytes, 
     import tempfile
 
     bounds = limits or Limits()
-    # In memory where the system has such a place: a model that is sealed on disk must not lie there in the open.
-    with tempfile.TemporaryDirectory(prefix="swarmd-delta-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        base, patch, out = Path(folder, "base"), Path(folder, "delta"), Path(folder, "out")
-        base.write_bytes(old)
-        patch.write_bytes(delta)
+    # In memory where the system has such a place: a model that is sealed on disk must not lie there in the open. And
+    # without names: whatever ends this process, the memory goes with it.
+    place = _MEMORY if _MEMORY.is_dir() else None
+    with contextlib.ExitStack() as stack:
+        base, patch, out = (stack.enter_context(tempfile.TemporaryFile(dir=place)) for _ in range(3))
+        for file, data in ((base, old), (patch, delta)):
+            file.write(data)
+            file.flush()
+        opened = [file.fileno() for file in (base, patch, out)]
         command = [
             *(sys.executable, "-I", "-m", "swarmd.release.delta.child"),
-            *(str(base), str(patch), str(out), str(out_bytes)),
-            *(str(bounds.memory_bytes), str(bounds.cpu_s)),
+            *(f"/proc/self/fd/{descriptor}" for descriptor in opened),
+            *map(str, (out_bytes, bounds.memory_bytes, bounds.cpu_s)),
         ]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=bounds.wall_s, check=False, env=_environment())
+            done = subprocess.run(
+                command, capture_output=True, timeout=bounds.wall_s, check=False, env=_environment(), pass_fds=opened
+            )
         except subprocess.TimeoutExpired:
             raise DeltaError(f"the delta was not decoded within {bounds.wall_s:.0f} s") from None
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise DeltaError(said[-1][:200] if said else f"the delta's decoder ended with status {done.returncode}")
-        new = out.read_bytes() if out.exists() else b""
+        new = out.read(out_bytes + 1)
     if len(new) != out_bytes or sha256(new).digest() != out_sha256:
         raise DeltaError("what the delta makes does not hash to the signed digest")
     return new
