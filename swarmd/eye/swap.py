@@ -29,6 +29,7 @@ MAX_SLOWDOWN = 10.0
 """Times the old model's inference."""
 _FAST_ENOUGH_NS = 5_000_000
 """Models faster than this are not compared."""
+_OUTDATED = "another model was ordered since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Swapper:
         self._busy_with: _Work | None = None
         """From `begin` until its model is handed over or refused, however long its thread then takes to end."""
         self._next: _Work | None = None
-        """An order that came while the eye's own choice was prepared."""
+        """The newest order that came while another model was prepared."""
         self._shadow: Frame | None = None
         self._shadow_wanted = threading.Event()
         self._shadow_given = threading.Event()
@@ -97,7 +98,10 @@ class Swapper:
         return self._busy_with is not None
 
     def begin(self, model: str, labels: str, chosen: bool = False, looks_twice: bool = True) -> None:
-        """Prepare a model in the background; one at a time. An order waits for the eye's own choice to be done.
+        """Prepare a model in the background; one at a time.
+
+        The newest order counts: one before it that has not been handed over never is, though no frame may come for it
+        for minutes. It waits for the eye's own choice to be done, and that for nothing.
 
         Args:
             model: Its bundle.
@@ -105,15 +109,23 @@ class Swapper:
             chosen: The eye's own choice, as its answer will say.
             looks_twice: Whether its second stage is asked, where it has one.
         """
-        work = _Work(model, labels, chosen, looks_twice)
+        work, late, passed = _Work(model, labels, chosen, looks_twice), None, None
         with self._lock:
-            busy_with, self._busy_with = self._busy_with, self._busy_with or work
-            waits = busy_with is not None and busy_with.chosen and not chosen and self._next is None
-            if waits:
-                self._next = work
+            busy_with = self._busy_with
+            if busy_with is not None and not chosen:
+                if self._pending is not None and not self._pending.chosen:
+                    late, self._pending, busy_with = self._pending, None, None
+                else:
+                    passed, self._next = self._next, work
+            self._busy_with = busy_with or work
+        if late is not None:
+            late.detector.close()
+            self._refuse(_OUTDATED, late.path, False)
+        if passed is not None:
+            self._refuse(_OUTDATED, passed.model, False)
         if busy_with is None:
             threading.Thread(target=self._prepare_or_refuse, args=(work,), daemon=True).start()
-        elif not waits:
+        elif chosen:
             self._refuse("another model is being prepared", model, chosen)
 
     def go_back(self) -> None:
@@ -181,8 +193,11 @@ class Swapper:
             return problem
         detector.looks_twice = work.looks_twice
         with self._lock:
-            self._pending = _Loaded(detector, work.model, work.chosen)
-        return ""
+            if work.chosen or self._next is None:
+                self._pending = _Loaded(detector, work.model, work.chosen)
+                return ""
+        detector.close()
+        return _OUTDATED
 
     def _trial(self, detector: Detector) -> str:
         """Warm up, golden vectors, shadow run; "" or what is wrong."""

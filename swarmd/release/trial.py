@@ -148,13 +148,18 @@ class EyeRunner:
         self._is_armed = is_armed
         self._scores = ScoreHistogram()
         self._answer: Callable[[SwapAnswer], None] | None = None
+        self._asked = ""
+        """The bundle that was ordered last."""
         eye.listen(self._on_message)
 
     def _on_message(self, message: ipc.FromEye) -> None:
         match message:
             case ipc.FrameDone(frame_index=index) if index >= 0:
                 self._scores.add(message.detections, message.best_score)
-            case ipc.SwapDone(ok=ok, text=text, chosen=False) if self._answer is not None:
+            # Of an order that was given up before, nobody asks any more.
+            case ipc.SwapDone(ok=ok, text=text, path=path, chosen=False) if (
+                self._answer is not None and path == self._asked
+            ):
                 answer, self._answer = self._answer, None
                 answer(SwapAnswer(ok, text))
             case _:
@@ -162,7 +167,7 @@ class EyeRunner:
 
     def swap(self, model: str, answer: Callable[[SwapAnswer], None]) -> None:
         """See `ModelRunner.swap`."""
-        self._answer = answer
+        self._answer, self._asked = answer, model
         self._eye.swap_model(model)
 
     def meter(self) -> TrialMeter:

@@ -2,7 +2,9 @@
 
 import io
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, cast
 
 from swarmd.api.bus import Bus
 from swarmd.api.daemon import PoseSeen
@@ -13,6 +15,7 @@ from swarmd.brain.eyelink import EyeLink
 from swarmd.brain.view import View
 from swarmd.eye import ipc
 from swarmd.logs import Logger
+from swarmd.release.trial import EyeRunner
 
 
 class _Supervisor:
@@ -98,3 +101,19 @@ def test_the_log_says_of_an_eye_that_goes_on_only_once() -> None:
         supervisor.state = state
         link.tick()
     assert [json.loads(line)["state"] for line in out.getvalue().splitlines()] == ["running", "degraded"]
+
+
+def test_the_answer_to_an_order_that_was_given_up_is_none_to_the_next() -> None:
+    """A trial that loads for too long is given up; that it is in, after all, does not mean that the eye has left it."""
+    heard: list[Callable[[ipc.FromEye], None]] = []
+    sent: list[str] = []
+    eye = SimpleNamespace(listen=lambda callback: heard.append(callback) or (lambda: None), swap_model=sent.append)
+    runner = EyeRunner(cast("Any", eye), lambda: False)
+    answers: list[tuple[str, bool]] = []
+    runner.swap("trial", lambda answer: answers.append(("trial", answer.ok)))
+    runner.swap("back", lambda answer: answers.append(("back", answer.ok)))
+    heard[0](_done("trial", chosen=False))
+    assert (sent, answers) == (["trial", "back"], [])
+    heard[0](_done("back", chosen=True))
+    heard[0](_done("back", chosen=False))
+    assert answers == [("back", True)]

@@ -269,20 +269,61 @@ def test_the_next_swap_need_not_wait_for_the_thread_of_the_last(tmp_path: Path) 
     assert [d.ok for d in done] == [True] * 3, done
 
 
-def test_a_second_swap_is_refused_while_the_first_is_prepared(tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path)
-    done: list[SwapDone] = []
-    swapper = Swapper(Eye.open(load_bundle(bundle), EyeOptions()), EyeOptions(), done.append, lambda text: None)
-    swapper.begin(str(bundle), "")  # It waits for live frames to be shadowed.
-    swapper.begin(str(bundle), "")
-    assert [d.text for d in done] == ["another model is being prepared"]
+def _bundles(folder: Path, names: str) -> list[str]:
+    made = []
+    for name in names:
+        (folder / name).mkdir()
+        made.append(str(write_bundle(folder / name)))
+    return made
+
+
+def _seen_until(swapper: Swapper, done: list[SwapDone], count: int) -> None:
+    """Frames come until so many orders are answered."""
     frame = Frame(0, 0, RNG.integers(0, 256, (256, 320), dtype=np.uint8))
     deadline = time.monotonic() + 60
-    while len(done) < 2:
+    while len(done) < count:
         swapper.between_frames(frame)
+        assert time.monotonic() < deadline, done
+        time.sleep(0.001)
+
+
+def test_of_two_orders_the_newer_counts_also_while_the_older_is_prepared(tmp_path: Path) -> None:
+    first, second, third = _bundles(tmp_path, "abc")
+    done: list[SwapDone] = []
+    swapper = Swapper(Eye.open(load_bundle(first), EyeOptions()), EyeOptions(), done.append, lambda text: None)
+    swapper.begin(first, "")  # It waits for live frames to be shadowed.
+    swapper.begin(second, "")
+    swapper.begin(third, "")
+    swapper.begin(first, "", chosen=True)
+    _seen_until(swapper, done, 4)
+    assert [(d.path, d.ok, d.chosen) for d in done] == [
+        (second, False, False), (first, False, True), (first, False, False), (third, True, False),
+    ]  # fmt: skip
+    assert swapper.counters["model_swaps"] == 1
+    assert not swapper.is_busy
+
+
+def test_a_model_that_waits_for_a_frame_is_not_taken_after_another_was_ordered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A camera stalls while a release is tried: it is given up, the way back is ordered, and then frames come again.
+
+    The way back was refused, since another model waited; that one, rejected by now, ran on for good.
+    """
+    monkeypatch.setattr("swarmd.eye.swap.SHADOW_TIMEOUT_S", 0.0)
+    good, trial = _bundles(tmp_path, "ab")
+    eye = Eye.open(load_bundle(good), EyeOptions())
+    done: list[SwapDone] = []
+    swapper = Swapper(eye, EyeOptions(), done.append, lambda text: None, good)
+    swapper.begin(trial, "")
+    deadline = time.monotonic() + 60
+    while swapper._pending is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    assert done[1].ok
+    swapper.begin(good, "")
+    _seen_until(swapper, done, 2)
+    assert [(d.path, d.ok) for d in done] == [(trial, False), (good, True)]
+    assert eye.bundle.toml_path == Path(good)
 
 
 def test_a_swap_that_runs_out_of_memory_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
