@@ -147,7 +147,7 @@ class ModelVerbs:
         offset, size = int(number_argument(arguments, "offset")), int(number_argument(arguments, "size"))
         text = text_argument(arguments, "data", most=2 * PIECE_BYTES)
         upload = self._uploads.get(name)
-        if upload is not None and upload.task is not None:
+        if upload is not None and upload.task is not None and (offset or not text):
             return self._stored(name, upload.task)
         if not 0 < size <= MAX_BLOB_BYTES:
             raise DaemonError(f"a blob has 1 to {MAX_BLOB_BYTES} bytes")

@@ -120,5 +120,11 @@ def test_publishers_that_were_interrupted_keep_nobody_out(monkeypatch: pytest.Mo
         await asyncio.sleep(0)
         assert put(one, "begun", b"", offset=5, size=5)["done"]
         assert service.put == [b"a" * 800, b"first", b"first"]
+        # Who was interrupted after the last piece never asked what became of it.
+        assert put(one, "again", b"fir", size=5) == {"done": False}
+        assert put(one, "again", b"st", offset=3, size=5)["storing"]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert put(one, "again", b"", offset=5, size=5)["done"]
 
     asyncio.run(scenario())
