@@ -33,6 +33,7 @@ from swarmd.worker.lent import (
     BORROWER,
     INFER,
     INLINE_MAX_BYTES,
+    LANE_MAX_BYTES,
     METADATA,
     PAYLOAD_MAX_BYTES,
     REQUEST_HEAD_BYTES,
@@ -469,13 +470,19 @@ class Elsewhere:
             self._forms.counters["forms_differ"] += is_right(outputs)
             return outputs
 
+        def written(outputs: Tensors) -> list[int]:
+            """Bytes of the own answer's pieces; very many of one that is not written for its many numbers."""
+            try:
+                return list(map(len, write_answer({}, outputs, own.question.wanted)[0]))
+            except OipError:
+                return [LANE_MAX_BYTES]
+
         def is_right(outputs: Tensors) -> bool:
             if (complaint := complaint_of(found.body, found.json_bytes)) is not None:
-                size_bytes = sum(map(len, write_answer({}, outputs, own.question.wanted)[0]))
-                return complaint.status == 413 and size_bytes > PAYLOAD_MAX_BYTES - _HEAD_BYTES
+                return complaint.status == 413 and sum(written(outputs)) > PAYLOAD_MAX_BYTES - _HEAD_BYTES
             if (len(found.body) if found.json_bytes is None else found.json_bytes) > MAX_JSON_BYTES:
                 # Nobody reads so much; it is wrong where the own answer has no half as many numbers to write.
-                return len(write_answer({}, outputs, own.question.wanted)[0][0]) > MAX_JSON_BYTES // 2
+                return written(outputs)[0] > MAX_JSON_BYTES // 2
             try:
                 theirs = read_answer(found.body, found.json_bytes)
             except OipError:

@@ -28,6 +28,8 @@ from swarmd_models.service import Port
 
 MAX_JSON_BYTES = 4 << 20
 """Of the JSON part: lists of numbers take ten times their size once read; larger tensors go as raw bytes."""
+OWN_JSON_BYTES = 4 * MAX_JSON_BYTES
+"""Of the JSON part of an answer to a program here, at least; another device reads no more than `MAX_JSON_BYTES`."""
 MAX_TENSORS = 32
 """Inputs, or outputs, that a request may name."""
 OUTPUTS_MAX = 256
@@ -363,13 +365,14 @@ def write_answer(
     least = sum(_least_bytes(one, outputs[one.name]) for one in wanted if not one.is_coded)
     if most_bytes is not None and least > most_bytes:
         raise OipError(413, f"the answer has {least} bytes or more; at most {most_bytes} are wanted")
+    json_bytes = sum(_least_bytes(one, outputs[one.name]) for one in wanted if not one.is_binary)
+    if json_bytes > (OWN_JSON_BYTES if most_bytes is None else MAX_JSON_BYTES):  # A number takes its writer 60 bytes.
+        raise OipError(413, f"the answer has {json_bytes} bytes of JSON or more; ask for it as binary data")
     rows: list[dict[str, Any]] = []
     tails: list[bytes] = []
     for one in wanted:
         array = outputs[one.name]
-        row: dict[str, Any] = {
-            "name": one.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
-        }  # fmt: skip
+        row: dict[str, Any] = {"name": one.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape)}
         if one.is_binary:
             tails.append(_texts(array) if array.dtype.hasobject else np.ascontiguousarray(array).tobytes())
             row["parameters"] = {}
@@ -384,8 +387,10 @@ def write_answer(
 
 
 def _least_bytes(one: Wanted, array: Array) -> int:
-    """What an output takes at least: in JSON a digit and a comma for each number."""
-    return array.nbytes if one.is_binary and not array.dtype.hasobject else 2 * array.size
+    """What an output takes at least: in JSON a digit and a comma for each number, and of one with a fraction `0.0,`."""
+    if one.is_binary and not array.dtype.hasobject:
+        return array.nbytes
+    return (4 if array.dtype.kind == "f" else 2) * array.size
 
 
 def _texts(array: Array) -> bytes:

@@ -73,6 +73,25 @@ def test_an_answer_in_json() -> None:
     assert [row["data"] for row in json.loads(b"".join(pieces))["outputs"]] == [[1.5, None], ["hot", "Zürich"]]
 
 
+@pytest.mark.parametrize(("most_bytes", "most"), [(None, oip.OWN_JSON_BYTES), (64 << 20, oip.MAX_JSON_BYTES)])
+@pytest.mark.parametrize(("kind", "least"), [(np.float32, 4), (np.int8, 2)])
+def test_an_answer_of_very_many_numbers_is_not_written_as_json(
+    most_bytes: int | None, most: int, kind: type, least: int
+) -> None:
+    """Nine million of them, or one output 32 times, took a second of the loop and half a gigabyte, at lenders too."""
+    outputs = {"x": np.broadcast_to(np.array(1, kind), most // least // 8)}
+    tracemalloc.start()
+    try:
+        with pytest.raises(OipError, match="binary data") as refused:
+            write_answer({}, outputs, [Wanted("x", False)] * 9, most_bytes)
+        assert refused.value.status == 413
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    pieces, _ = write_answer({}, outputs, [Wanted("x", False), *[Wanted("x", True)] * 9], most_bytes)
+    assert len(pieces) == 10
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
