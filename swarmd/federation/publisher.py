@@ -223,10 +223,12 @@ class Publisher:
             for one in part:
                 self._missed.pop(one.view.object_id, None)
                 missing.discard(one.view.object_id)
-                if one.view.tier == "candidate":
+                is_candidate = one.view.tier == "candidate"
+                if is_candidate and bytes.fromhex(one.view.object_id) not in self.known:
                     self._later.pop(one.view.object_id, None)
                     continue
-                shown += 1
+                # What the region shows and who confirmed it is out is said too: it is no more than a candidate there.
+                shown += not is_candidate
                 row = self._object_row(one, now_s)
                 if row is not None:
                     rows.append(row)

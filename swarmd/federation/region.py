@@ -263,6 +263,8 @@ class Region:
                 # What it replaces goes with the next tidy: a swarm that says one after the other costs no more.
                 add_trust(self._store, gate.key.hex(), taken.kind, taken.statement)
                 self._told.add(gate.key)
+        if any(isinstance(taken, TrustTaken) and taken.kind in ("root", "revoke") for _, taken in heard.taken):
+            self._store.shut_out(gate.key.hex(), gate.trust.revoked)
 
     def _keep_trust(self, gate: Gate) -> None:
         """Exactly what counts. Inside a transaction."""

@@ -1,9 +1,14 @@
 """What a region keeps of its swarms, as rows, and what is asked of them: one form for SQLite, Parquet and answers."""
 
-from typing import Annotated
+import math
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+
+from swarmd_models.geo.positions import Plane
+from swarmd_protocols.federation.objects import Derived
+from swarmd_protocols.ids import NodeId
 
 OBJECT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("swarm", "TEXT"),
@@ -85,3 +90,49 @@ class ObjectsAnswer(msgspec.Struct, frozen=True):
     """Rows with the names of `OBJECT_COLUMNS`, and `name`: the swarm's; the newest first."""
     is_cut: bool = False
     """There are more than `limit`."""
+
+
+def object_row(
+    swarm: str, found: Derived, gateway: NodeId, tier: str, plane: Plane | None, now_ms: int
+) -> tuple[Any, ...]:
+    """One word on an object, in the order of `OBJECT_COLUMNS`.
+
+    Args:
+        swarm: Key of its swarm, hexadecimal digits.
+        found: What it says.
+        gateway: Who said it.
+        tier: "reviewed", "confirmed" or "candidate".
+        plane: Where the swarm's coordinates lie on earth; None: nobody knows.
+        now_ms: The region's clock, milliseconds since 1970.
+    """
+    latitude = longitude = sigma_m = None
+    if found.east_cm is not None and found.north_cm is not None and plane is not None:
+        latitude, longitude = plane.to_wgs84(found.east_cm / 100, found.north_cm / 100)
+    if found.covariance_cm2 is not None:
+        sigma_m = round(math.sqrt(max(0, found.covariance_cm2[0] + found.covariance_cm2[2]) / 2) / 100, 3)
+    return (
+        swarm,
+        found.object_id.hex(),
+        found.stamp,
+        found.digest.hex(),
+        found.label,
+        found.detected,
+        found.score_milli / 1000,
+        tier,
+        found.review,
+        None if found.east_cm is None else found.east_cm / 100,
+        None if found.north_cm is None else found.north_cm / 100,
+        sigma_m,
+        latitude,
+        longitude,
+        found.asset,
+        len(found.observers),
+        found.reports,
+        found.first_ms,
+        found.last_ms,
+        " ".join(model.hex() for model in found.models),
+        " ".join(digest.hex() for digest in found.evidence),
+        found.picture.hex(),
+        gateway.hex(),
+        now_ms,
+    )

@@ -15,20 +15,19 @@ synced before it is acknowledged: then it leaves the gateways' outboxes, and mus
 """
 
 import contextlib
-import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from swarmd.errors import DaemonError
+from swarmd.federation import seers
 from swarmd.federation.bounds import tidy_history, tidy_swarm
-from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer
+from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer, object_row
 from swarmd.sqlite_files import open_sound
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.federation.gate import Pin, RecordRow
@@ -74,7 +73,7 @@ CREATE TABLE IF NOT EXISTS lives (swarm TEXT, gateway BLOB, life INTEGER, number
 CREATE TABLE IF NOT EXISTS down (seq INTEGER PRIMARY KEY AUTOINCREMENT, swarm TEXT, kind INTEGER, key BLOB, body BLOB);
 CREATE UNIQUE INDEX IF NOT EXISTS down_by_key ON down (swarm, kind, key);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-"""
+{seers.SCHEMA}"""
 _INDICES = """
 CREATE INDEX IF NOT EXISTS objects_by_seer ON objects (swarm, seen_by, stamp);
 CREATE INDEX IF NOT EXISTS merged_by_seer ON merged (swarm, seen_by, stamp);
@@ -167,8 +166,8 @@ class Store:
 
     def put_object(self, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int) -> bool:
         """One word on an object; whether it is the newest. Inside a transaction."""
-        row = self._object_row(swarm, found, gateway, confirm_observers, now_ms)
-        seen_by = blake2b(b"".join(found.observers), digest_size=8).hexdigest()
+        row = object_row(swarm, found, gateway, found.tier(confirm_observers), self._plane(swarm), now_ms)
+        seen_by = seers.note(self._db, swarm, found.observers)
         is_newest = self._db.execute(_UPSERT, (*row, seen_by)).rowcount > 0
         self._db.execute(
             f"INSERT OR IGNORE INTO history ({', '.join(_NAMES)}, seen_by) VALUES ({_MARKS}, ?)",
@@ -182,42 +181,6 @@ class Store:
                 (swarm, other.hex(), found.object_id.hex(), found.stamp, seen_by),
             )
         return is_newest
-
-    def _object_row(
-        self, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int
-    ) -> tuple[Any, ...]:
-        latitude = longitude = sigma_m = None
-        plane = self._plane(swarm)
-        if found.east_cm is not None and found.north_cm is not None and plane is not None:
-            latitude, longitude = plane.to_wgs84(found.east_cm / 100, found.north_cm / 100)
-        if found.covariance_cm2 is not None:
-            sigma_m = round(math.sqrt(max(0, found.covariance_cm2[0] + found.covariance_cm2[2]) / 2) / 100, 3)
-        return (
-            swarm,
-            found.object_id.hex(),
-            found.stamp,
-            found.digest.hex(),
-            found.label,
-            found.detected,
-            found.score_milli / 1000,
-            found.tier(confirm_observers),
-            found.review,
-            None if found.east_cm is None else found.east_cm / 100,
-            None if found.north_cm is None else found.north_cm / 100,
-            sigma_m,
-            latitude,
-            longitude,
-            found.asset,
-            len(found.observers),
-            found.reports,
-            found.first_ms,
-            found.last_ms,
-            " ".join(model.hex() for model in found.models),
-            " ".join(digest.hex() for digest in found.evidence),
-            found.picture.hex(),
-            gateway.hex(),
-            now_ms,
-        )
 
     def _plane(self, swarm: str) -> Plane | None:
         if swarm not in self._origins:
@@ -292,6 +255,7 @@ class Store:
             written, self._written = self._written, set()
             for swarm in sorted(written):
                 tidy_swarm(self._db, swarm)
+                seers.tidy(self._db, swarm)
                 self._origins.pop(swarm, None)
             gone = tidy_history(self._db)
         return gone
@@ -313,6 +277,10 @@ class Store:
     def trust(self, swarm: str) -> list[tuple[str, bytes]]:
         """(kind, statement) of what is kept of a swarm's trust."""
         return list(self._db.execute("SELECT kind, statement FROM trust WHERE swarm = ?", (swarm,)))
+
+    def shut_out(self, swarm: str, revoked: Collection[bytes]) -> None:
+        """These nodes of a swarm are out: what they alone saw is not shown. Inside a transaction."""
+        seers.shut_out(self._db, swarm, revoked)
 
     def keep_trust(self, swarm: str, statements: Iterable[tuple[str, bytes]]) -> None:
         """Keep exactly these. Inside a transaction."""
@@ -381,10 +349,12 @@ class Store:
             if value:
                 where.append(condition)
                 values.append(value)
+        joined, vouched = seers.vouched(self._db)
         text = (
             f"SELECT {', '.join(f'o.{name}' for name in _NAMES)} FROM objects o "
-            f"LEFT JOIN merged m ON m.swarm = o.swarm AND m.object = o.object "
-            f"WHERE {' AND '.join(where)} AND (m.stamp IS NULL OR m.stamp < o.stamp) ORDER BY o.last_ms DESC LIMIT ?"
+            f"LEFT JOIN merged m ON m.swarm = o.swarm AND m.object = o.object{joined} "
+            f"WHERE {' AND '.join(where)}{vouched} AND (m.stamp IS NULL OR m.stamp < o.stamp) "
+            "ORDER BY o.last_ms DESC LIMIT ?"
         )
         rows = self._db.execute(text, (*values, query.limit + 1)).fetchall() if wanted else []
         objects = tuple(
@@ -454,7 +424,13 @@ def word_of(
     store: Store, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int
 ) -> dict[str, Any]:
     """A word on an object as a row of an answer; it is not written down."""
-    return dict(zip(_NAMES, store._object_row(swarm, found, gateway, confirm_observers, now_ms), strict=True))
+    return dict(
+        zip(
+            _NAMES,
+            object_row(swarm, found, gateway, found.tier(confirm_observers), store._plane(swarm), now_ms),
+            strict=True,
+        )
+    )
 
 
 def add_trust(store: Store, swarm: str, kind: str, statement: bytes) -> None:
