@@ -1,6 +1,7 @@
 """What comes down: signed statements, bundles and facts, put into the swarm in the region's order.
 
-Bundles are fetched beside the rest: what lies on a slow server keeps no statement back.
+Bundles are fetched beside the rest, and counted as taken in once they are written down here: what lies on a slow server
+keeps no statement back, however many follow, and is fetched after a restart too.
 
 Nothing here is a command. A statement counts by the fleet's own officers, a fact by its own operators, a bundle by the
 digests that a signed release names; who signed is judged here, and again by every node. What does not hold is said and
@@ -29,6 +30,8 @@ from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES, Envelope, deco
 
 QUEUE_ROWS = 4_096
 """Rows that wait to be done; the region sends the rest again."""
+BUNDLES_MAX = 1_024
+"""Bundles that wait to be fetched, half a megabyte as a rule; the oldest are passed over."""
 TRIES = 3
 """Attempts to fetch a bundle from each of its sources."""
 FETCH_S = 120.0
@@ -57,10 +60,9 @@ class Descent:
         self._sources = tuple(sources)
         self._rows: dict[int, DownRow] = {}
         self._log = b""
-        self._over: set[int] = set()
-        """Rows that are done while one before them is not."""
-        self._is_new = (asyncio.Event(), asyncio.Event())
-        """For statements and facts; for bundles."""
+        self._bundles: dict[int, bytes] = {}
+        """What is to be fetched, by number."""
+        self._is_new, self._is_bundle = asyncio.Event(), asyncio.Event()
         self.fetched = 0
         self.refused = 0
 
@@ -70,57 +72,71 @@ class Descent:
         if log != self._log:
             self._log = log
             self._rows.clear()
-            self._over.clear()
+            self._bundles = self._outbox.bundles(log)
+            self._is_bundle.set()
             if held != log:
                 self._outbox.have = (log, 0)
                 done = 0
         for row in rows:
-            if row.seq > done and row.seq not in self._over and len(self._rows) + len(self._over) < QUEUE_ROWS:
+            if row.seq > done and len(self._rows) < QUEUE_ROWS:
                 self._rows.setdefault(row.seq, row)
-        for is_new in self._is_new:
-            is_new.set()
+        self._is_new.set()
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for is_bundle in (False, True):
-                tasks.create_task(self._keep_doing(is_bundle))
+            tasks.create_task(self._keep_doing())
+            tasks.create_task(self._keep_fetching())
 
-    async def _keep_doing(self, is_bundle: bool) -> None:
+    async def _keep_doing(self) -> None:
         while True:
-            await self._is_new[is_bundle].wait()
-            self._is_new[is_bundle].clear()
-            while mine := [seq for seq, row in self._rows.items() if (row.kind == FactKind.BUNDLE) is is_bundle]:
-                seq, log = min(mine), self._log
+            await self._is_new.wait()
+            self._is_new.clear()
+            while self._rows:
+                seq = min(self._rows)
+                row = self._rows.pop(seq)
                 try:
-                    await self._do(self._rows[seq])
+                    self._do(row)
                 except (DaemonError, ProtocolError, OSError, ValueError) as error:
-                    self.refused += 1
-                    self._daemon.note_problem("gateway", f"row {seq} from above is passed over: {error}")
+                    self._pass_over(seq, error)
+                try:
+                    self._outbox.take_down(self._log, seq, self._bundles)
+                except DaemonError as error:
+                    # The region sends it again: done twice is done.
+                    self._daemon.note_problem("gateway", str(error))
+
+    async def _keep_fetching(self) -> None:
+        while True:
+            await self._is_bundle.wait()
+            self._is_bundle.clear()
+            while self._bundles:
+                seq, log = min(self._bundles), self._log
+                try:
+                    await self._fetch(self._bundles[seq])
+                except (DaemonError, ProtocolError, OSError, ValueError) as error:
+                    self._pass_over(seq, error)
                 if log == self._log:
-                    self._rows.pop(seq, None)
-                    self._finish(seq, log)
+                    self._bundles.pop(seq, None)
+                    try:
+                        self._outbox.drop_bundle(seq)
+                    except DaemonError as error:
+                        # It is fetched again after a restart.
+                        self._daemon.note_problem("gateway", str(error))
 
-    def _finish(self, seq: int, log: bytes) -> None:
-        """A row is done: so is everything in front of the first that is not."""
-        self._over.add(seq)
-        first = min(self._rows, default=max(self._over) + 1)
-        done = [one for one in self._over if one < first]
-        self._over.difference_update(done)
-        if not done:
-            return
-        try:
-            self._outbox.have = (log, max(*done, self._outbox.have[1]))
-        except DaemonError as error:
-            # The region sends it again: done twice is done.
-            self._daemon.note_problem("gateway", str(error))
+    def _pass_over(self, seq: int, why: object) -> None:
+        self.refused += 1
+        self._daemon.note_problem("gateway", f"row {seq} from above is passed over: {why}")
 
-    async def _do(self, row: DownRow) -> None:
+    def _do(self, row: DownRow) -> None:
         match row.kind:
             case FactKind.STATEMENT:
                 self._state(decode_envelope(row.body), row.body)
             case FactKind.BUNDLE:
-                await self._fetch(row)
+                self._bundles[row.seq] = row.body
+                self._is_bundle.set()
+                if len(self._bundles) > BUNDLES_MAX:
+                    del self._bundles[oldest := min(self._bundles)]
+                    self._pass_over(oldest, f"{BUNDLES_MAX} bundles wait")
             case FactKind.FACT:
                 self._put(row.body)
             case FactKind.MARK:
@@ -152,8 +168,8 @@ class Descent:
 
     # --- Bundles ------------------------------------------------------------------------------------------------------
 
-    async def _fetch(self, row: DownRow) -> None:
-        wanted = read_bundle(row.body)
+    async def _fetch(self, body: bytes) -> None:
+        wanted = read_bundle(body)
         allowed = [one for one in wanted.sources if any(_lies_below(one, place) for place in self._sources)]
         if not allowed:
             raise DaemonError(

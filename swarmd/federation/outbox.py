@@ -2,6 +2,7 @@
 
     rows    (seq, kind, key, body, proofs, mark, bytes, at_ms)   in the order of `seq`; one row for each (kind, key)
     known   (object, stamp, digest)                          objects as the region has them
+    bundles (seq, log, body)                                 what is to be fetched, by its number in the region's log
     facts   (name, value)                                    the life, counts, the place in the log
 
 A newer row of one key replaces an unsent one and gets a new number: of a thing that changes only the last word counts.
@@ -46,6 +47,7 @@ CREATE TABLE IF NOT EXISTS rows (
 CREATE UNIQUE INDEX IF NOT EXISTS rows_by_key ON rows (kind, key);
 CREATE INDEX IF NOT EXISTS rows_in_order ON rows (kind != {int(RowKind.TRUST)}, seq);
 CREATE TABLE IF NOT EXISTS known (object BLOB PRIMARY KEY, stamp INTEGER NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS bundles (seq INTEGER PRIMARY KEY, log BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
 _encode = msgspec.msgpack.Encoder().encode
@@ -296,6 +298,26 @@ class Outbox:
     def have(self, place: tuple[bytes, int]) -> None:
         with self._transaction():
             self._keep("have", place[0] + place[1].to_bytes(8, "big"))
+
+    def bundles(self, log: bytes) -> dict[int, bytes]:
+        """By number in this log, the bundles that were to be fetched when something was written here last."""
+        return dict(self._db.execute("SELECT seq, body FROM bundles WHERE log = ? ORDER BY seq", (log,)))
+
+    def take_down(self, log: bytes, seq: int, bundles: Mapping[int, bytes]) -> None:
+        """All of the region's log up to a number is taken in, but for these bundles, which are still to be fetched."""
+        with self._transaction():
+            self._db.execute("DELETE FROM bundles WHERE log != ?", (log,))
+            held = {one for (one,) in self._db.execute("SELECT seq FROM bundles")}
+            self._db.executemany("DELETE FROM bundles WHERE seq = ?", [(one,) for one in held if one not in bundles])
+            fresh = [(one, log, body) for one, body in bundles.items() if one not in held]
+            self._db.executemany("INSERT INTO bundles VALUES (?, ?, ?)", fresh)
+            name, last = self.have
+            self._keep("have", log + max(seq, last if name == log else 0).to_bytes(8, "big"))
+
+    def drop_bundle(self, seq: int) -> None:
+        """It was fetched, or given up."""
+        with self._transaction():
+            self._db.execute("DELETE FROM bundles WHERE seq = ?", (seq,))
 
     def begin_life(self, above: int) -> None:
         """Take a life above one that the region knows of: this outbox or its clock was set back."""

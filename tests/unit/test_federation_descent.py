@@ -17,7 +17,7 @@ from swarmd.federation.descent import Descent
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.release.author import STATEMENT
 from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, note_key, seal_fact
-from swarmd_protocols.federation.wire import BundleRow, DownRow, FactKind, encode_row
+from swarmd_protocols.federation.wire import ROWS_MAX, BundleRow, DownRow, FactKind, encode_row
 from swarmd_protocols.trust.envelopes import Envelope, sign_statement
 from tests.support.federation_daemon import MeshDaemon
 from tests.support.release_world import make_release
@@ -43,7 +43,7 @@ class Below:
         descent = Descent(self.daemon, self.outbox, CRYPTO, sources)
         descent.take(log, rows)
         task = asyncio.create_task(descent.run())
-        while descent._rows and not task.done():
+        while (descent._rows or descent._bundles) and not task.done():
             await asyncio.sleep(0.01)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -219,6 +219,7 @@ async def test_a_source_that_answers_nonsense_ends_no_gateway(
 async def test_a_bundle_that_does_not_come_keeps_no_statement_back(
     below: Below, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Nor one that follows beyond what the region sends at once; and it is fetched after a restart."""
     goes_on = threading.Event()
 
     def hang(*_: object) -> bytes:
@@ -227,24 +228,54 @@ async def test_a_bundle_that_does_not_come_keeps_no_statement_back(
 
     monkeypatch.setattr(module, "_read", hang)
     monkeypatch.setattr(module, "_PAUSE_S", 0.001)
-    bundle = DownRow(1, FactKind.BUNDLE, encode_row(BundleRow(bytes(32), (str(tmp_path),))))
-    rows = [bundle, DownRow(2, FactKind.FACT, fact()), DownRow(3, FactKind.STATEMENT, below.mesh.roots[-1])]
-    descent = Descent(below.daemon, below.outbox, CRYPTO, (str(tmp_path),))
-    task = asyncio.create_task(descent.run())
-    try:
-        for _ in range(3):  # The region says them again: it is told that the first is not done.
-            descent.take(LOG, rows)
+    last = 2 * ROWS_MAX
+    log = [DownRow(1, FactKind.BUNDLE, encode_row(BundleRow(bytes(32), (str(tmp_path),))))]
+    log += [DownRow(at, FactKind.FACT, fact()) for at in range(2, last)]
+    log += [DownRow(last, FactKind.STATEMENT, below.mesh.roots[-1])]
+
+    async def descend(turns: int, *, to_its_end: bool) -> Descent:
+        descent = Descent(below.daemon, below.outbox, CRYPTO, (str(tmp_path),))
+        task = asyncio.create_task(descent.run())
+        for _ in range(turns):
+            descent.take(LOG, [row for row in log if row.seq > below.outbox.have[1]][:ROWS_MAX])
             await asyncio.sleep(0.05)
-        assert below.daemon.statements_in == [("root", below.mesh.roots[-1])], (
-            "an officer's statement waits, or came twice"
-        )
-        assert below.outbox.have == (LOG, 0), "the bundle counts as done"
-        goes_on.set()
-        while descent._rows:
+        while descent._bundles and to_its_end:
             await asyncio.sleep(0.01)
-        assert below.outbox.have == (LOG, 3)
-    finally:
-        goes_on.set()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        return descent
+
+    try:
+        await descend(4, to_its_end=False)
+        said = [("root", below.mesh.roots[-1])]
+        assert below.daemon.statements_in == said, "an officer's statement waits, or came twice"
+        assert below.outbox.have == (LOG, last)
+    finally:
+        goes_on.set()
+    below.outbox.close()
+    below.outbox = Outbox(below.path, 1 << 20, 1e9)
+    log.append(DownRow(last + 1, FactKind.MARK, b""))
+    assert (await descend(1, to_its_end=True)).refused == 1, "a bundle that was to be fetched is forgotten"
+    assert "row 1 from above" in below.daemon.problems[-1]
+    assert below.outbox.bundles(LOG) == {}
+
+
+async def test_of_very_many_bundles_the_oldest_are_passed_over_and_a_new_log_begins_anew(
+    below: Below, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BUNDLES_MAX", 3)
+    bundle = encode_row(BundleRow(bytes(32), ("/nowhere",)))
+    descent = Descent(below.daemon, below.outbox, CRYPTO, ())
+    descent._keep_fetching = asyncio.Event().wait  # type: ignore[assignment, method-assign]  # A server that hangs.
+    task = asyncio.create_task(descent.run())
+    for log, count, waits in ((LOG, 5, (3, 4, 5)), (b"other-lg", 1, (1,))):
+        descent.take(log, [DownRow(at + 1, FactKind.BUNDLE, bundle) for at in range(count)])
+        await asyncio.sleep(0.05)
+        assert below.outbox.have == (log, count)
+        assert descent._bundles == below.outbox.bundles(log) == dict.fromkeys(waits, bundle)
+    assert descent.refused == 2
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert below.outbox.bundles(LOG) == {}
