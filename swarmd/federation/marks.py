@@ -2,7 +2,8 @@
 
 Rules this file keeps:
 
-- The log of what goes down gets a row that does nothing each `MARK_S`, so gateways have taken in all up to some moment.
+- The log of what goes down gets a row that does nothing for each swarm that is heard, each `MARK_S`, so gateways have
+  taken in all up to some moment.
 - Numbers of the log are milliseconds of the clock, or more (`Store.send_down`). None lies between the last that a file
   had when a run began and the beginning of that run: a gateway that has taken such a one in, or one above the last, has
   heard of a region that this file has forgotten, and of what it acknowledged.
@@ -19,7 +20,7 @@ from swarmd.federation.store import Store, put_down
 from swarmd_protocols.federation.wire import EPOCH_BYTES, FactKind
 
 MARK_S = 600.0
-"""Seconds between two marks: what was acknowledged within it after a backup may stay unnoticed."""
+"""Seconds between two marks of a swarm: what was acknowledged within it after a backup may stay unnoticed."""
 RUNS_MAX = 1_000
 """Beginnings that are kept: some kilobytes."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,7 +37,9 @@ class Marks:
 
     def __init__(self, store: Store, now_ms: int) -> None:
         self._store = store
-        self._marked_s = float("-inf")
+        self._marked_s: dict[bytes, float] = {}
+        self._none = os.urandom(EPOCH_BYTES)
+        """Name of no log; one, so that several answers before a gateway speaks again have it begin anew once."""
         held = store._fact("gaps")
         self._gaps = _GAPS(held) if held else []
         """(last number that was given, moment when a run began): none lies between, the end included."""
@@ -50,12 +53,13 @@ class Marks:
 
     def say(self, swarms: Iterable[bytes], now_s: float) -> None:
         """Give each of these swarms a mark, where it is time."""
-        if now_s - self._marked_s < MARK_S:
+        due = [one for one in swarms if now_s - self._marked_s.get(one, float("-inf")) >= MARK_S]
+        if not due:
             return
-        self._marked_s = now_s
         with self._store.transaction():
-            for swarm in swarms:
+            for swarm in due:
                 put_down(self._store, swarm.hex(), FactKind.MARK, b"", b"")
+        self._marked_s |= dict.fromkeys(due, now_s)
 
     def name_for(self, log: bytes, have: int) -> bytes:
         """What the log is called in an answer to a gateway.
@@ -67,5 +71,5 @@ class Marks:
         if log == self._store.log and (
             have > self._store.down_count() or any(last < have <= began for last, began in self._gaps)
         ):
-            return os.urandom(EPOCH_BYTES)
+            return self._none
         return self._store.log

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import sqlite3
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -120,7 +121,7 @@ def who_knows_more_says_it_again(folder: Path) -> None:
     assert {name for names in changed.values() for name in names} == {log}, "a restart has gateways say all again"
     copied = knows_not.outbox.have
     world.store._db.execute("VACUUM INTO ?", (str(folder / "later.sqlite"),))
-    world.region._marks._marked_s = float("-inf")
+    world.region._marks._marked_s.clear()
     world.region.tidy(0.0)
     knows.say(2, 600)
     world.settle()
@@ -161,6 +162,50 @@ def test_the_law_of_marks_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(Marks, "__init__", begin)
     with pytest.raises(AssertionError):
         who_knows_more_says_it_again(tmp_path)
+
+
+def test_a_swarm_that_is_seldom_there_has_its_marks(tmp_path: Path) -> None:
+    """Whoever is heard for a minute in twenty, never when others are told, knows no less of the region's log."""
+    world = make_world(tmp_path, random.Random(1), 2, 1)
+    assert world.store is not None
+    always, seldom = (swarm.pin.key for swarm in world.swarms)
+    marks = Marks(world.store, 0)
+    marks.say([always], 0.0)
+    marks.say([always, seldom], 90.0)
+    told = {key: [row.kind for row in world.store.down(key.hex(), 0, 10)] for key in (always, seldom)}
+    assert told == {always: [FactKind.MARK], seldom: [FactKind.MARK]}
+    seen = world.store.down_count()
+    marks.say([always, seldom], 599.0)
+    assert world.store.down_count() == seen, "marks come more often than they should"
+    marks.say([always, seldom], 600.0)
+    assert [row.seq > seen for key in (always, seldom) for row in world.store.down(key.hex(), 0, 10)] == [True, False]
+    world.close()
+
+
+def test_a_mark_that_the_disk_does_not_take_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    assert world.store is not None
+    swarm, marks = world.swarms[0].pin.key, Marks(world.store, 0)
+    with monkeypatch.context() as full:
+        full.setattr("swarmd.federation.marks.put_down", partial(_raise, sqlite3.OperationalError("disk is full")))
+        with pytest.raises(sqlite3.OperationalError):
+            marks.say([swarm], 0.0)
+    marks.say([swarm], 30.0)
+    assert [row.kind for row in world.store.down(swarm.hex(), 0, 10)] == [FactKind.MARK]
+    world.close()
+
+
+def test_who_is_told_twice_before_it_speaks_says_all_again_once(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    assert world.store is not None
+    marks, log = Marks(world.store, 1_000), world.store.log
+    assert {marks.name_for(log, have) for have in (1, 1, 500, 2_000)} == {marks._none} != {log}
+    assert marks.name_for(marks._none, 0) == log
+    world.close()
+
+
+def _raise(error: Exception, *_: object) -> None:
+    raise error
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "store"])
