@@ -18,9 +18,10 @@ from swarmd_protocols.effects import (
 )
 from swarmd_protocols.swim.lessons import GREETED_IN_VAIN
 from swarmd_protocols.swim.messages import Statement
-from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import enrol
-from swarmd_protocols.trust.trust import AddStatement, Revocation
+from swarmd_protocols.trust.roots import mark
+from swarmd_protocols.trust.trust import AddStatement, GroupKey, Revocation
 from tests.support.fleet_net import ALIVE, CRYPTO, FleetNet, fleet_folder
 
 
@@ -168,3 +169,24 @@ def test_a_lesson_is_believed_for_its_signatures_alone(fleet: Fleet) -> None:
         effects = net.hosts[0].node.handle(DatagramReceived("10.9.9.9:1", frame), net.now)
         assert any(isinstance(effect, Rejected) and effect.source == "10.9.9.9:1" for effect in effects)
     assert (trust.revision, trust.revoked, dict(trust.group_keys)) == before
+
+
+def test_a_group_key_that_falls_seals_nothing_any_more(fleet: Fleet) -> None:
+    """Who has restarted since, or came later, cannot open what it seals."""
+    net = nodes(fleet)
+    [first] = net.trust(0).group_keys
+    false = sign_statement("revoke", Revocation("farm", 1, (b"x" * 16,), "stolen"), fleet.seeds("revoke"), CRYPTO)
+    group = GroupKey("farm", first + 1, bytes(32), (mark(decode_envelope(false)),))
+    for kind, statement in (
+        ("revoke", false),
+        ("group", sign_statement("group", group, fleet.seeds("enrol"), CRYPTO)),
+        ("root", fleet.change_role("revoke", 1, 1, stolen=True).data),
+    ):
+        net.feed(0, Command("node", AddStatement(kind, statement)))
+        net.run(2)
+    net.restart(1)
+    net.run(5)
+    for host in net.hosts:
+        assert sorted(host.node._core.trust.group_keys) == [first], "it has not fallen"
+        frame = host.node._wire.channel.seal_group(b"hello")
+        assert [one.node._wire.channel.open_group(frame) for one in net.hosts] == [(first, b"hello")] * 3

@@ -283,7 +283,7 @@ class FrameSender:
         if len(encoded) <= 1_000:
             core.spread(("trust", mark), encoded, VERDICT)
         self.effects.append(StateChanged("node", TrustChanged(kind)))
-        if kind == "group":
+        if kind != "node":  # With a root or a revocation group keys fall.
             self.channel.set_group_keys({counter: group.key for counter, group in core.trust.group_keys.items()})
 
     # --- news --------------------------------------------------------------------------------------------------------
