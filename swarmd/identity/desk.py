@@ -312,7 +312,8 @@ def _submit_root(folder: Path, prepared: Prepared) -> Submitted:
         raise FleetError(f"{folder} is a development fleet; its keys derive from one secret and no officer holds them")
     if path.exists():
         if decode_envelope(path.read_bytes()).payload == prepared.payload:
-            return Submitted("root", path.read_bytes(), path, is_new=False)
+            # Whoever was killed in between has put nothing aside.
+            return Submitted("root", path.read_bytes(), path, is_new=False, notes=tuple(_put_aside(Fleet(folder))))
         raise PreparedError(
             f"{path} is another root {root.version}, from another desk: whatever you changed is not in it; prepare "
             "yours anew, upon that one"
@@ -396,15 +397,18 @@ def _put_aside(fleet: Fleet) -> list[str]:
         trust = Trust(swarm, chain, _CRYPTO)
         place = fleet.folder / "swarms" / swarm
         gone: dict[str, bool] = {}
+        fell: list[Path] = []
         for kind in ("revoke", "group"):
             for path in sorted(place.glob(f"{kind}-*")):
                 gone["newest " + kind] = False
                 try:
                     trust.add(kind, path.read_bytes())
                 except IdentityError:
-                    (place / "former").mkdir(mode=0o700, exist_ok=True)
-                    path.rename(place / "former" / path.name)
+                    fell.append(path)
                     gone[kind] = gone["newest " + kind] = True
+        for path in sorted(fell):  # Group keys before the revocations that they name: what is left stands for itself.
+            (place / "former").mkdir(mode=0o700, exist_ok=True)
+            path.rename(place / "former" / path.name)
         known = [one for one in _certificates(fleet, swarm) if read_certificate(one).node not in trust.revoked]
         names = {read_certificate(one).name for one in known}
         void = len(names - {read_certificate(one).name for one in known if trust.holds(one)})

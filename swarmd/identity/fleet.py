@@ -65,8 +65,8 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     read_certificate,
 )
-from swarmd_protocols.trust.roots import KEPT_MAX, Root, RootChain, make_root, next_root
-from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
+from swarmd_protocols.trust.roots import KEPT_MAX, Root, RootChain, make_root, mark, next_root
+from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust, read_payload
 
 DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
     "root": (2, 3),
@@ -167,9 +167,13 @@ class Fleet:
         try:
             trust = Trust(swarm, self.roots(), _CRYPTO)
             found = [("revoke", path.read_bytes()) for path in sorted(self._swarm(swarm).glob("revoke-*"))]
+            void: set[bytes] = set()
             for kind, statement in [*found, *(("group", one) for one in self._group_statements(swarm))]:
-                if not _is_void(trust, statement):
-                    trust.add(kind, statement)
+                envelope = decode_envelope(statement)
+                if _is_void(trust, statement):
+                    void.add(mark(envelope))
+                elif kind != "group" or void.isdisjoint(_after(envelope)):
+                    trust.add(kind, statement)  # Else it has fallen with a revocation that it names.
             for path in sorted(self._swarm(swarm).glob("node-*")):
                 with contextlib.suppress(IdentityError):  # Void since, replaced, or revoked.
                     trust.admit_certificate(path.read_bytes())
@@ -477,6 +481,12 @@ def _is_void(trust: Trust, statement: bytes) -> bool:
     good = [key for key, _ in chain.verified(envelope).signatures]
     held = any(link.has_threshold(good, ROLE_OF[envelope.kind]) for link in chain.links)
     return held and not chain.counts(chain.verified(envelope))
+
+
+def _after(group: Envelope) -> Sequence[bytes]:
+    """The revocations that a group key names."""
+    value = read_payload("group", group.payload)
+    return value.after if isinstance(value, GroupKey) else ()
 
 
 def _read_certificate(path: Path) -> Certificate:

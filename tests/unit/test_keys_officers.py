@@ -423,6 +423,36 @@ def test_a_revocation_that_crossed_a_new_epoch_is_said_to_be_due_again(
     assert "nobody of swarm farm was shut out by keys that were replaced since" in capsys.readouterr().err
 
 
+def test_a_desk_that_is_killed_before_it_puts_aside_what_fell_does_so_when_it_is_asked_again(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder holds meanwhile: a group key that names what fell is not there, and nothing is to be restored."""
+    words = ["keys", "prepare", "root", "fleet", "--role", "revoke", "2", "dave.pub", "erin.pub", "--stolen"]
+    assert main([*words, "-o", "root-2"]) == 0
+    before = sorted(fleet.trust_of("farm").group_keys)
+    words = ["keys", "prepare", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "x", "-o", "out"]
+    assert main(words) == 0
+    assert submit_signed("out", "alice", "bob") == 0
+    assert main(["keys", "prepare", "group-key", "fleet", "--swarm", "farm", "-o", "key-2"]) == 0
+    assert submit_signed("key-2", "dave") == 0
+    with monkeypatch.context() as killed:
+        killed.setattr("swarmd.identity.desk._put_aside", killed_here)
+        with pytest.raises(SystemExit):
+            submit_signed("root-2", "alice", "bob")
+    assert fleet.root().version == 2
+    assert sorted(fleet.trust_of("farm").group_keys) == before
+    capsys.readouterr()
+    assert main(["keys", "submit", "root-2", "--fleet", "fleet"]) == 0
+    said = capsys.readouterr().out
+    assert "say again who is out" in said
+    assert "make a group key" in said
+    assert len(list((Path("fleet") / "swarms" / "farm" / "former").iterdir())) == 2
+
+
+def killed_here(*_: object) -> list[str]:
+    raise SystemExit(9)
+
+
 def test_a_strangers_key_under_an_officers_name_is_not_taken_for_hers(
     fleet: Fleet, capsys: pytest.CaptureFixture[str], desk: Path
 ) -> None:
