@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Started
 from swarmd_protocols.swim import repair
-from swarmd_protocols.swim.event_baseline import Answers, Baseline
+from swarmd_protocols.swim.event_baseline import Answers, Baseline, Denial
 from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.messages import VECTOR_ANSWER, EventVector
+from swarmd_protocols.swim.messages import VECTOR_ANSWER, VECTOR_BASELINE, VECTOR_REPAIR, EventVector
 from tests.support.mutants import Mutant, assert_found
 from tests.support.swim_net import MS, Host, Net
 
@@ -415,6 +415,78 @@ def test_whoever_compares_with_a_node_that_starts_tells_it_how_far_it_is(monkeyp
 
 
 def test_where_only_answers_tell_it_the_law_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answers, "take", lambda self, peer, told: False)
+    monkeypatch.setattr(Answers, "take_question", lambda self, peer, told: None)
     with pytest.raises(AssertionError):
         who_hears_no_answer_begins(monkeypatch)
+
+
+def who_doubts_is_no_answer(count: int, seed: int) -> None:
+    """Another that has begun lately asks for the event before the one that a liar denies, which is less than it has."""
+    doubts = 3
+    net = Net(count, seed=seed, start=False)
+    for index in range(count):
+        if index != STARTS:
+            net.feed(index, Started())
+    net.run(10)
+    for number in range(3):
+        net.hosts[SPEAKS].node._swim.events.say(f"old-{number}", b"")
+        net.run(0.5)
+    net.run(5)
+    lying(net, -1, unasked=False, brings=False)
+    swim, speaker = net.hosts[doubts].node._swim, net.hosts[SPEAKS].node.node
+    real_hello, real_vector = swim.on_hello, swim.repair.on_event_vector
+
+    def on_event_vector(member: Member, message: EventVector) -> None:
+        if message.asks != VECTOR_BASELINE:  # That question is lost.
+            real_vector(member, message)
+
+    def doubt(times: int) -> None:
+        delivered = swim.events.logs[speaker].delivered
+        swim.events._doubts.take([Denial(speaker, delivered, 0, ((speaker, delivered),))])
+        if times:
+            swim.core.scheduler.at(swim.core.now_ns + 50 * MS, doubt, times - 1)
+
+    def on_hello(*arguments: Any) -> None:
+        real_hello(*arguments)
+        doubt(20)
+
+    def carry(host: Host, destination: str, event: object, loss: float) -> None:
+        ends = {host.index, net.index(destination)}
+        net.delay_ns = 60 * MS if STARTS in ends and not ends & {LIAR, doubts} else MS // 10
+        Net.carry(net, host, destination, event, loss)  # type: ignore[arg-type]
+
+    swim.repair.on_event_vector, swim.on_hello = on_event_vector, on_hello  # type: ignore[method-assign]
+    net.carry = carry  # type: ignore[method-assign]
+    net.feed(STARTS, Started())
+    net.run(BEGUN_S + LATER_S)
+    assert [event.name for _, index, event in net.delivered() if index == STARTS] == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_asked_in_doubt_is_no_answer(seed: int) -> None:
+    who_doubts_is_no_answer(4, seed)
+
+
+def test_where_questions_are_answers_the_law_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_event_vector(self: repair.Repair, member: Member, message: EventVector) -> None:
+        if message.asks == VECTOR_REPAIR and not self._events.has_baseline:
+            self._on_answer(member, message)
+        original(self, member, message)
+
+    original = repair.Repair.on_event_vector
+    monkeypatch.setattr(repair.Repair, "on_event_vector", on_event_vector)
+    with pytest.raises(AssertionError):
+        who_doubts_is_no_answer(4, 0)
+
+
+def test_where_one_answers_alone_whoever_was_asked_and_asks_counts() -> None:
+    answers = Answers()
+    for peer in (b"liar", b"asked"):
+        answers.ask(peer, 0)
+    assert answers.take(b"liar", {b"origin": 0})
+    answers.take_question(b"asked", {b"origin": 7})
+    answers.take_question(b"stranger", {b"origin": 9})
+    begins, tellers = answers.close(0)
+    assert begins == {b"origin": 7}
+    assert tellers.keys() == {b"liar", b"asked"}
+    assert answers.take(b"liar", {}) is False

@@ -68,12 +68,19 @@ class Answers:
     def take(self, peer: bytes, told: Mapping[bytes, int]) -> bool:
         """A member answers: how far it has delivered each origin. False where it was not asked, or has answered."""
         if peer not in self._asked or peer in self._told:
-            if len(self._unasked) < _UNASKED_MAX:
-                self._unasked.setdefault(peer, dict(told))
+            self.take_question(peer, told)
             return False
         self._told[peer] = dict(told)
         self.is_told = True
         return True
+
+    def take_question(self, peer: bytes, told: Mapping[bytes, int]) -> None:
+        """A member that asks says how far it is, or less: whoever is in doubt asks for more than it lacks.
+
+        So it is no answer, and counts where there are too few.
+        """
+        if len(self._unasked) < _UNASKED_MAX:
+            self._unasked.setdefault(peer, dict(told))
 
     def take_unasked(self, now_ns: int) -> bool:
         """Whether nobody hears what this node asks: then what members have told it unasked is how far it was."""
@@ -129,11 +136,14 @@ class Answers:
         return all_have < sequence <= one_has
 
     def close(self, now_ns: int) -> tuple[dict[bytes, int], dict[bytes, dict[bytes, int]]]:
-        """It is known where this node begins.
+        """It is known where this node begins: of those who were asked, and were heard in time, the higher word counts.
 
         Returns:
             By origin, the highest that was told; and by member, in the order of their answers, what it told.
         """
+        if len(self._told) < ANSWERS:
+            asked = [peer for peer in self._unasked if peer in self._asked and peer not in self._told]
+            self._told |= {peer: self._unasked[peer] for peer in asked}
         begins: dict[bytes, int] = {}
         for told in self._told.values():
             for origin, delivered in told.items():

@@ -166,9 +166,10 @@ class Repair:
         if message.asks == VECTOR_BASELINE or (message.asks == VECTOR_REPAIR and self._events.has_baseline):
             parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
             parts += self.core.view.answer_riders(member)
-        # Whoever asks to be repaired says as well how far it is: an answer that it gave before, or gives unasked.
-        if message.asks != VECTOR_BASELINE and not self._events.has_baseline:
+        if message.asks == VECTOR_ANSWER and not self._events.has_baseline:
             self._on_answer(member, message)
+        elif message.asks == VECTOR_REPAIR and not self._events.has_baseline:
+            self._events.answers.take_question(member.node, dict(message.vector))
         self._events.note_vector(member, message)
         self._send(member, parts)
 
