@@ -169,10 +169,9 @@ class Fleet:
             found = [("revoke", path.read_bytes()) for path in sorted(self._swarm(swarm).glob("revoke-*"))]
             void: set[bytes] = set()
             for kind, statement in [*found, *(("group", one) for one in self._group_statements(swarm))]:
-                envelope = decode_envelope(statement)
                 if _is_void(trust, statement):
-                    void.add(mark(envelope))
-                elif kind != "group" or void.isdisjoint(_after(envelope)):
+                    void.add(mark(decode_envelope(statement)))
+                elif kind != "group" or void.isdisjoint(_after(statement)):
                     trust.add(kind, statement)  # Else it has fallen with a revocation that it names.
             for path in sorted(self._swarm(swarm).glob("node-*")):
                 with contextlib.suppress(IdentityError):  # Void since, replaced, or revoked.
@@ -483,9 +482,9 @@ def _is_void(trust: Trust, statement: bytes) -> bool:
     return held and not chain.counts(chain.verified(envelope))
 
 
-def _after(group: Envelope) -> Sequence[bytes]:
+def _after(group: bytes) -> Sequence[bytes]:
     """The revocations that a group key names."""
-    value = read_payload("group", group.payload)
+    value = read_payload("group", decode_envelope(group).payload)
     return value.after if isinstance(value, GroupKey) else ()
 
 
