@@ -6,7 +6,9 @@ roots/NAME.root    the first root statement of each swarm's fleet
 region.sqlite      what it has heard
 """
 
+import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -189,6 +191,10 @@ def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     # Names are of `NAME_PATTERN`: nothing in them needs an escape.
     said = (f"{key} = {value if isinstance(value, int) else repr(value)}" for key, value in asdict(entry).items())
     path = (folder / CONFIG_FILE).resolve()
-    write = write_public_file if path.stat().st_mode & 0o077 else write_secret_file
+    held = path.stat()
+    write = write_public_file if held.st_mode & 0o077 else write_secret_file
     # Whole or as it was: half an entry would keep the region from starting, and so every swarm out.
     write(path, path.read_bytes() + "\n".join(("", "[[swarm]]", *said, "")).encode())
+    with contextlib.suppress(OSError):
+        os.chown(path, held.st_uid, held.st_gid)  # Another account may run the region, and is to read it on.
+        path.chmod(stat.S_IMODE(held.st_mode))

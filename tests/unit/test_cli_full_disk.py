@@ -111,3 +111,16 @@ def test_a_swarm_that_a_full_disk_does_not_let_in_keeps_no_other_out(tmp_path: P
     assert (region / "region.toml").read_bytes() == before
     add_pin(region, SwarmEntry("lake", "lake"), lake)
     assert [one.name for one in read_pins(region, read_config(region))] == ["farm", "lake"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_swarm_that_root_lets_in_leaves_the_file_to_whom_it_belongs(tmp_path: Path, mode: int) -> None:
+    """A region that another account runs could not read it any more."""
+    region = tmp_path / "region"
+    make_region(region)
+    os.chown(region / "region.toml", 1234, 1235)
+    (region / "region.toml").chmod(mode)
+    add_pin(region, SwarmEntry("farm", "farm"), create_fleet(tmp_path / "farm", "farm").roots()[0])
+    held = (region / "region.toml").stat()
+    assert (held.st_uid, held.st_gid, held.st_mode & 0o777) == (1234, 1235, mode)
