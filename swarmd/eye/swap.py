@@ -124,7 +124,7 @@ class Swapper:
         if passed is not None:
             self._refuse(_OUTDATED, passed.model, False)
         if busy_with is None:
-            threading.Thread(target=self._prepare_or_refuse, args=(work,), daemon=True).start()
+            self._start(work)
         elif chosen:
             self._refuse("another model is being prepared", model, chosen)
 
@@ -142,11 +142,12 @@ class Swapper:
             self._shadow_wanted.clear()
             self._shadow = frame
             self._shadow_given.set()
+        waited = None
         with self._lock:
             pending, self._pending = self._pending, None
             back = pending is None and self._wants_back
             if pending is not None:
-                self._busy_with = None
+                waited = self._take_next()
             elif back:
                 pending, self._old, self._wants_back = self._old, None, False
             if pending is None:
@@ -157,13 +158,16 @@ class Swapper:
             unused.detector.close()
         self.counters["model_returns" if back else "model_swaps"] += 1
         self._done(True, "", pending.path, pending.chosen and not back)
-        self._begin_next()
+        self._start(waited)
 
-    def _begin_next(self) -> None:
-        with self._lock:
-            work, self._next = self._next, None
+    def _take_next(self) -> _Work | None:
+        """The order that waited is what keeps this busy from here on; whoever calls holds the lock, and starts it."""
+        self._busy_with, self._next = self._next, None
+        return self._busy_with
+
+    def _start(self, work: _Work | None) -> None:
         if work is not None:
-            self.begin(work.model, work.labels, work.chosen, work.looks_twice)
+            threading.Thread(target=self._prepare_or_refuse, args=(work,), daemon=True).start()
 
     def _prepare_or_refuse(self, work: _Work) -> None:
         try:
@@ -173,9 +177,9 @@ class Swapper:
             problem = f"it cannot be prepared: {type(error).__name__}: {error}"
         if problem:
             with self._lock:
-                self._busy_with = None
+                waited = self._take_next()
             self._refuse(problem, work.model, work.chosen)
-            self._begin_next()
+            self._start(waited)
 
     def _prepare(self, work: _Work) -> str:
         """Load and try a model, then leave it for the next frame; "" or what is wrong."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,44 @@ def test_a_model_that_waits_for_a_frame_is_not_taken_after_another_was_ordered(
     _seen_until(swapper, done, 2)
     assert [(d.path, d.ok) for d in done] == [(trial, False), (good, True)]
     assert eye.bundle.toml_path == Path(good)
+
+
+class _Late(list[SwapDone]):
+    """Answers that are written slowly: an order arrives while the first of them is."""
+
+    def __init__(self, order: Callable[[], None]) -> None:
+        super().__init__()
+        self._order = order
+
+    def append(self, answer: SwapDone) -> None:
+        super().append(answer)
+        if len(self) == 1:
+            self._order()
+
+
+class _Held(Swapper):
+    """Looks for a model that is nowhere for as long as it is held."""
+
+    held = threading.Event()
+
+    def _prepare(self, work: Any) -> str:
+        if not Path(work.model).exists():
+            self.held.wait(30)
+        return super()._prepare(work)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_an_order_is_the_newest_also_where_it_comes_while_another_ends(tmp_path: Path, chosen: bool) -> None:
+    """Between the end of a model and the order that waited for it there was a gap, in which a newer one fell behind."""
+    first, waits, newest = _bundles(tmp_path, "abc")
+    done = _Late(lambda: swapper.begin(newest, ""))
+    swapper = _Held(Eye.open(load_bundle(first), EyeOptions()), EyeOptions(), done.append, lambda text: None)
+    swapper.begin(first if chosen else str(tmp_path / "nowhere.toml"), "", chosen)
+    swapper.begin(waits, "")
+    swapper.held.set()
+    _seen_until(swapper, done, 3)
+    assert [(d.path, d.ok) for d in done[1:]] == [(waits, False), (newest, True)]
+    assert not swapper.is_busy
 
 
 def test_a_swap_that_runs_out_of_memory_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
