@@ -61,6 +61,46 @@ async def test_a_gimbal_of_the_vehicle_is_no_autopilot(port: int) -> None:
             await task
 
 
+def _said(component: int, kind: int, autopilot: int, name: str, *values: Any) -> Any:
+    """A message of a component of vehicle 7, as the bridge has it from the wire."""
+    sender = mavlink.MAVLink(None, srcSystem=7, srcComponent=component)
+    encode = getattr(sender, f"{name}_encode")
+    data = encode(kind, autopilot, *values).pack(sender) if name == "heartbeat" else encode(*values).pack(sender)
+    return mavlink.MAVLink(None).parse_buffer(bytearray(data))[0]
+
+
+@pytest.mark.parametrize(
+    ("component", "kind"),
+    [
+        (mavlink.MAV_COMP_ID_GIMBAL, mavlink.MAV_TYPE_GIMBAL),
+        (mavlink.MAV_COMP_ID_CAMERA, mavlink.MAV_TYPE_CAMERA),
+        (mavlink.MAV_COMP_ID_ONBOARD_COMPUTER, mavlink.MAV_TYPE_ONBOARD_CONTROLLER),
+        (mavlink.MAV_COMP_ID_MISSIONPLANNER, mavlink.MAV_TYPE_GCS),
+    ],
+)
+def test_a_part_that_calls_itself_generic_is_not_taken_for_the_autopilot(component: int, kind: int) -> None:
+    """Whoever spoke first was followed; where that is a gimbal, nothing that the autopilot says of itself counts."""
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True))
+    bridge._on_message(_said(component, kind, mavlink.MAV_AUTOPILOT_GENERIC, "heartbeat", 0, 0, 4), SECOND)
+    bridge._on_message(_said(1, mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, "heartbeat", 209, 0, 4), SECOND)
+    assert bridge._target == (7, 1)
+
+
+def test_the_battery_of_a_camera_is_not_the_vehicles() -> None:
+    """A smart battery is a component of its own, and speaks for the vehicle; what a camera runs on does not."""
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True))
+    bridge._on_message(_said(1, mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, "heartbeat", 209, 0, 4), SECOND)
+    for component, charge, milli in (
+        (1, 71, 710), (mavlink.MAV_COMP_ID_CAMERA, 5, 710), (mavlink.MAV_COMP_ID_GIMBAL, 5, 710),
+        (mavlink.MAV_COMP_ID_BATTERY, 70, 700), (mavlink.MAV_COMP_ID_BATTERY2, 69, 690),
+    ):  # fmt: skip
+        cells = [3950] * 4 + [65535] * 6
+        bridge._on_message(
+            _said(component, 0, 0, "battery_status", 0, 1, 1, 2500, cells, 1450, 800, -1, charge, 900, 1), SECOND
+        )
+        assert bridge._fusion._battery_milli == milli
+
+
 async def test_law_a_flood_waits_where_it_costs_nobody_anything(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can send to the port sends all it can, in datagrams full of positions; the loop has some of it a turn."""
     world, turn, taken = World(), 0, Counter[int]()

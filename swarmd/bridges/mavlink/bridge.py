@@ -50,10 +50,18 @@ HANDED_MAX = 16
 """Messages that wait for the loop: a turn of it has no more of them than some milliseconds."""
 POSES_PER_ASKED = 4
 """Positions that are handed on for each that was asked for: an autopilot may send more for somebody else."""
-_OF_AUTOPILOT = {
-    "ATTITUDE", "ATTITUDE_QUATERNION", "GLOBAL_POSITION_INT", "GPS_RAW_INT", "HEARTBEAT", "SYS_STATUS",
+_BESIDE_AUTOPILOT: dict[str, tuple[int, ...]] = {
+    "ATTITUDE": (), "ATTITUDE_QUATERNION": (), "GLOBAL_POSITION_INT": (), "GPS_RAW_INT": (), "HEARTBEAT": (),
+    "SYS_STATUS": (), "BATTERY_STATUS": (mavlink.MAV_COMP_ID_BATTERY, mavlink.MAV_COMP_ID_BATTERY2),
 }  # fmt: skip
-"""What is the vehicle's only where the autopilot says it."""
+"""What is the vehicle's only where the autopilot says it, or one of these components: a smart battery is one."""
+_NO_VEHICLES = (
+    mavlink.MAV_TYPE_GCS, mavlink.MAV_TYPE_ONBOARD_CONTROLLER, mavlink.MAV_TYPE_GIMBAL, mavlink.MAV_TYPE_ADSB,
+    mavlink.MAV_TYPE_CAMERA, mavlink.MAV_TYPE_CHARGING_STATION, mavlink.MAV_TYPE_FLARM, mavlink.MAV_TYPE_SERVO,
+    mavlink.MAV_TYPE_ODID, mavlink.MAV_TYPE_BATTERY, mavlink.MAV_TYPE_LOG, mavlink.MAV_TYPE_OSD, mavlink.MAV_TYPE_IMU,
+    mavlink.MAV_TYPE_GPS, mavlink.MAV_TYPE_WINCH,
+)  # fmt: skip
+"""Who has no autopilot, though some say that theirs is a generic one."""
 _NADIR = quaternion_from_euler(0.0, -math.pi / 2, 0.0)
 _REST_S = 0.01
 """Seconds that the thread rests when it has read its rate."""
@@ -279,7 +287,7 @@ class MavlinkBridge:
             if is_ours and self._connection is not None and self._daemon is not None:
                 self._outgoing.on_command(message, self._connection, self._daemon)
             return
-        if message.get_type() == "HEARTBEAT" and message.autopilot != mavlink.MAV_AUTOPILOT_INVALID:
+        if _is_of_autopilot(message):
             wanted = self._config.system_id
             self._watch.heartbeat(source[0], time.monotonic())
             if self._target is None and wanted in (0, source[0]):
@@ -293,7 +301,8 @@ class MavlinkBridge:
                 self._say_change("arming", "armed" if is_armed else "disarmed", now_ns)
         if self._target is None or source[0] != self._target[0]:
             return
-        if source != self._target and message.get_type() in _OF_AUTOPILOT:
+        beside = _BESIDE_AUTOPILOT.get(message.get_type())
+        if source != self._target and beside is not None and source[1] not in beside:
             return
         self._counts["messages"] += 1
         restarts = self._fusion.restarts
@@ -344,3 +353,12 @@ class MavlinkBridge:
         if self._daemon is not None:
             with contextlib.suppress(DaemonError):
                 self._daemon.command("note_problem", {"where": self.name, "text": text})
+
+
+def _is_of_autopilot(message: Any) -> bool:
+    """Whether it is a vehicle's heartbeat."""
+    return (
+        message.get_type() == "HEARTBEAT"
+        and message.autopilot != mavlink.MAV_AUTOPILOT_INVALID
+        and message.type not in _NO_VEHICLES
+    )
