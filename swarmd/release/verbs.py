@@ -155,6 +155,8 @@ class ModelVerbs:
             data = base64.b64decode(text, validate=True)
         except binascii.Error:
             raise DaemonError("argument 'data' is no base64") from None
+        if upload is not None and upload.task is not None and not upload.task.done():
+            raise DaemonError("this very blob is being written; try again in a moment")
         if not offset or upload is None:  # Who begins anew was interrupted.
             upload = _Upload()
         self._uploads.pop(name, None)
@@ -180,7 +182,7 @@ class ModelVerbs:
             if upload.task is None or upload.task.done():
                 held -= upload.size
                 del self._uploads[name]
-        if len(self._uploads) >= MAX_UPLOADS:
+        if len(self._uploads) >= MAX_UPLOADS or held > MAX_UPLOADS_BYTES:
             raise DaemonError("too many blobs are being written at once; try again in a moment")
 
     def _stored(self, name: str, task: "asyncio.Task[Blob]") -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,3 +129,25 @@ def test_publishers_that_were_interrupted_keep_nobody_out(monkeypatch: pytest.Mo
         assert put(one, "again", b"", offset=5, size=5)["done"]
 
     asyncio.run(scenario())
+
+
+def test_blobs_that_a_slow_disk_has_not_taken_are_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being written gives way to nobody, and is memory all the same; so is the same blob, begun anew."""
+    monkeypatch.setattr(verbs, "MAX_UPLOADS_BYTES", 1_000)
+    held: list[int] = []
+
+    class Slow:
+        async def put_blob(self, pieces: list[bytes], chunk: int | None) -> Blob:
+            held.append(sum(map(len, pieces)))
+            await asyncio.sleep(1_000)
+            raise AssertionError("nobody waits for so long")
+
+    async def scenario() -> None:
+        one = ModelVerbs(cast("Any", Slow()), dict)
+        for name in ["same"] * 5 + [f"blob-{number}" for number in range(5)]:
+            with contextlib.suppress(DaemonError):
+                put(one, name, b"a" * 400)
+            await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert held == [400, 400]
