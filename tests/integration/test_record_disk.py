@@ -1,6 +1,7 @@
 """A recording and its disk: what a power cut leaves, and that the loop waits for neither disk nor encoder."""
 
 import asyncio
+import errno
 import os
 import threading
 import time
@@ -45,6 +46,22 @@ async def test_what_a_power_cut_leaves_is_all_but_the_last_seconds(
     assert [message.log_time for _, _, message in Recording(left).messages()] == [1, 2]
     assert len(synced) > count
     one.close()
+
+
+async def test_a_disk_that_is_full_ends_a_long_message_as_it_ends_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first message on a topic writes how it is read, which finishes a chunk that is nearly full."""
+    one = Recorder(tmp_path / "run.mcap", "ros2", {}, 1 << 30, 0)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(one._writer, "register_schema", full)
+    await one.write_long("/log", "std_msgs/msg/String", {"data": "it does not fit"}, 1)
+    assert one.full
+    assert one.problem == "No space left on device"
+    assert one.counts["dropped_full"] == 0
 
 
 @pytest.mark.parametrize("profile", ["ros2", "foxglove"])

@@ -108,11 +108,16 @@ class Recorder:
             message: The fields; nobody changes them meanwhile.
             unix_ns: Time of the message.
         """
-        data: list[bytes] = []
-        if not self.full:
-            _, encode = self._channel(topic, type_name)
-            data.append(await asyncio.to_thread(encode, message))
-        self._add(topic, type_name, lambda _: data[0], unix_ns)
+        if self.full:
+            self.counts["dropped_full"] += 1
+            return
+        try:
+            _, encode = self._channel(topic, type_name)  # A new one may finish a chunk.
+        except OSError as error:
+            self._end(error.strerror or str(error))
+            return
+        data = await asyncio.to_thread(encode, message)
+        self._add(topic, type_name, lambda _: data, unix_ns)
 
     def _add(self, topic: str, type_name: str, data: Callable[[Any], bytes], unix_ns: int) -> None:
         if self.full:
