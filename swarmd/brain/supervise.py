@@ -1,7 +1,8 @@
 """Tasks that may fail alone: restarted with back-off, counted and logged, never silently lost.
 
 `keep` runs a coroutine function for ever. What it raises is logged; it starts again after a pause that doubles up to
-`max_pause_s` and shrinks back once it has run well for a while. `close` cancels all and waits for them.
+`max_pause_s` and shrinks back once it has run well for a while. `close` cancels all and waits for them; what is
+cancelled does not start again, whatever it raises then.
 """
 
 import asyncio
@@ -45,24 +46,29 @@ class Supervisor:
         return task
 
     async def _keep(self, name: str, run: Callable[[], Awaitable[None]], pause_s: float, max_pause_s: float) -> None:
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
         pause = pause_s
         self.restarts.setdefault(name, 0)
+        problem: str | Exception
         while True:
             began = loop.time()
             try:
                 await run()
                 return
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+                if task.cancelling():
                     raise
                 # Something that it waited for was cancelled, by a library or another task: nobody ends it.
-                self._log.error("task_failed", task=name, error="what it waited for was cancelled", again_in_s=pause)
+                event, problem = "task_failed", "what it waited for was cancelled"
             except DaemonError as error:
-                self._log.error("task_failed", task=name, error=str(error), again_in_s=pause)
+                event, problem = "task_failed", str(error)
             except Exception as error:  # Whatever a bridge's library raises, the swarm goes on.
-                self._log.error("task_crashed", task=name, error=error, again_in_s=pause)
+                event, problem = "task_crashed", error
+            if task.cancelling():  # Only its good-bye failed.
+                self._log.error(event, task=name, error=problem)
+                return
+            self._log.error(event, task=name, error=problem, again_in_s=pause)
             self.restarts[name] += 1
             if loop.time() - began > GOOD_RUN_S:
                 pause = pause_s

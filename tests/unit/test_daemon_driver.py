@@ -224,6 +224,27 @@ async def test_a_task_is_not_lost_where_what_it_waits_for_is_cancelled() -> None
     assert (runs, supervisor.restarts) == (2, {"bridge": 1})
 
 
+async def test_a_task_whose_good_bye_fails_does_not_begin_again() -> None:
+    """It was told to end: a daemon hung at its end as often as a bridge failed there, and began it anew each time."""
+    supervisor, runs = Supervisor(quiet()), 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            raise JournalError("the good-bye was not taken")
+
+    task = supervisor.keep("bridge", run, pause_s=0.0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task], timeout=1.0)
+    assert task.done()
+    assert runs == 1
+    await supervisor.close()
+
+
 # --- What is shared of what is seen -----------------------------------------------------------------------------
 
 LOOK = LocalDetection("new", 1, "hot", 900, 0, 500, (100, 0, 100), "p5", False, 0, bytes(8))
