@@ -235,10 +235,14 @@ def write_signed(path: Path, envelope: Envelope, seeds: Sequence[bytes]) -> Enve
 
     Raises:
         IdentityFileError: It cannot be written.
+        OSError: A pipe or a terminal does not take it.
     """
     for seed in seeds:
         envelope = add_signature(envelope, seed, NaClCrypto())
-    write_public_file(path, envelope.encode())
+    if path.exists() and not path.is_file():
+        path.write_bytes(envelope.encode())  # /dev/stdout: nothing takes its place.
+    else:
+        write_public_file(path.resolve(), envelope.encode())
     return envelope
 
 

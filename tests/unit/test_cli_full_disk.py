@@ -54,6 +54,24 @@ def test_a_statement_that_is_signed_on_a_full_disk_keeps_the_signatures_it_has(t
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_statement_goes_where_a_name_leads_and_replaces_no_pipe(tmp_path: Path) -> None:
+    """`-o /dev/stdout`, as root, put a file in the place of that name; and a link became a file beside its own."""
+    path, link, pipe = tmp_path / "floor.swm", tmp_path / "latest.swm", tmp_path / "pipe"
+    path.write_bytes(Envelope("floor", Floor("eye", 1, 7).payload()).encode())
+    link.symlink_to(path)
+    sign_file(link, [b"a" * 32])
+    assert link.is_symlink()
+    assert len(read_statement(path).signatures) == 1
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        signed = sign_file(path, [b"b" * 32], pipe)
+        assert pipe.is_fifo()
+        assert os.read(reader, 1 << 16) == signed.encode()
+    finally:
+        os.close(reader)
+
+
 def test_a_small_statement_is_written_over_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
