@@ -1,9 +1,15 @@
 """Who tells what on a broker: one device each thing, evenly, and only a lost device's things move."""
 
+from itertools import permutations
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swarmd.bridges.mqtt.shares import PRESENT_MAX, Shares
+from swarmd_protocols.effects import MemberState
 
 names = st.sets(st.sampled_from([f"drone-{number}" for number in range(12)]), min_size=1, max_size=6)
 THINGS = [f"object {number}" for number in range(300)]
@@ -81,6 +87,18 @@ def test_who_becomes_a_member_has_its_share_then() -> None:
     assert all(shares.is_mine(thing) for thing in THINGS)
     assert shares.dead((), ["a", "b"])
     assert not all(shares.is_mine(thing) for thing in THINGS)
+
+
+@pytest.mark.parametrize("states", list(permutations((MemberState.FAILED, MemberState.ALIVE))))
+def test_a_device_that_was_enrolled_again_lives_beside_its_old_self(states: tuple[MemberState, ...]) -> None:
+    """Two members of one name, one of them gone for good: all that the device told was told twice for as long."""
+    members = [SimpleNamespace(name="b", state=state) for state in states]
+    members.append(SimpleNamespace(name="a", state=MemberState.ALIVE))
+    daemon = SimpleNamespace(members=lambda: members, in_parts=SimpleNamespace(is_partial=False))
+    made = views({"a", "b"})
+    for shares in made.values():
+        shares.look(cast("Any", daemon))
+    assert all(len(owners(made, thing)) == 1 for thing in THINGS)
 
 
 def test_in_a_partial_view_whoever_is_there_has_a_share() -> None:

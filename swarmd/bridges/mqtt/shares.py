@@ -68,9 +68,12 @@ class Shares:
 
     def look(self, daemon: DaemonView) -> bool:
         """Who is a member and who is dead, as the swarm has it; whether that changes who tells what."""
-        states = {topic_token(member.name): member.state for member in daemon.members()}
-        dead = (name for name, state in states.items() if state in DEAD)
-        return self.dead(dead, None if daemon.in_parts.is_partial else states)
+        lives: dict[str, bool] = {}
+        for member in daemon.members():  # Some of one name: who was enrolled again left its old self behind.
+            name = topic_token(member.name)
+            lives[name] = lives.get(name, False) or member.state not in DEAD
+        dead = (name for name, is_alive in lives.items() if not is_alive)
+        return self.dead(dead, None if daemon.in_parts.is_partial else lives)
 
     def dead(self, names: Iterable[str], members: Iterable[str] | None = None) -> bool:
         """Who has failed, left or gone away in the swarm; whether that changes who tells what.
