@@ -1,11 +1,12 @@
 """Laws of when a swarm becomes a mesh by itself (`gossip.mesh = "auto"`), and of who cannot make it one."""
 
 from collections.abc import Iterable
+from itertools import product
 
 import pytest
 
 from swarmd_protocols.effects import Alarm, Effect, Leave, MemberState, SendCast, UserEvent
-from swarmd_protocols.swim import overlay
+from swarmd_protocols.swim import overlay, repair
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView
@@ -20,7 +21,7 @@ from swarmd_protocols.swim.overlay import Overlay
 from tests.property.test_mesh_hostile import lie
 from tests.support.mesh_net import MeshNet, Pairs, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
-from tests.support.swim_net import Host, S
+from tests.support.swim_net import MS, Host, S
 
 AUTO = SwimConfig(mesh="auto", casts=True)
 
@@ -300,8 +301,8 @@ def who_was_given_up_is_not_waited_for() -> None:
 
 def a_mesh_that_meets_a_full_view_in_one_hop_ends() -> None:
     """Whose view is full says nothing of whom it hears, and need not: those of the mesh do not wait for its word."""
-    for casts in (True, False):
-        net = MeshNet(6, line(6), 3, swim=SwimConfig(mesh="auto", casts=casts, forget_ns=60 * S))
+    for seed, casts in product((3, 6, 7), (True, False)):
+        net = MeshNet(6, line(6), seed, swim=SwimConfig(mesh="auto", casts=casts, forget_ns=60 * S))
         assert net.run_until(net.formed, 30) is not None
         net.run(6)
         net.relink(line(6) - {(1, 2)})
@@ -311,6 +312,39 @@ def a_mesh_that_meets_a_full_view_in_one_hop_ends() -> None:
         assert net.run_until(net.formed, 10) is not None
         net.run(5)
         assert net.run_until(lambda net=net: not any(map(net.is_mesh, range(6))), 60, 1.0) is not None
+
+
+def nobody_is_cut_off_while_a_mesh_forms() -> None:
+    """Reports of a long line are on their way for many seconds: to whom no chain has led yet, one soon will."""
+    net = MeshNet(32, line(32), 1, swim=SwimConfig(mesh="on"))
+    net.delay_ns, has_formed = 250 * MS, False
+    for _ in range(30):
+        net.run(1)
+        has_formed |= net.formed()
+        assert not [
+            name for at in range(32) for name, state in net.states(at).items() if state is MemberState.UNREACHABLE
+        ]
+    assert has_formed
+
+
+def who_is_never_settled_compares_all_the_same() -> None:
+    """While a large mesh forms a view changes all the time, and what one hop lacks all behind it lack."""
+    net = MeshNet(4, line(4), 1, swim=SwimConfig(mesh="on"))
+    assert net.run_until(lambda: net.is_mesh(1) and net.formed(), 30) is not None
+    swim = net.hosts[1].node._swim
+    swim.core.changed_ns = swim.core.now_ns
+    member = swim.core.table.by_node[net.hosts[0].node.node]
+    for since_ms, is_due in ((100, False), (300, True)):
+        member.repair.sync_ns, member.repair.sync_gap_ns = swim.core.now_ns - since_ms * MS, 0
+        assert swim.repair.sections_due(member, True) == is_due
+
+
+def _who_was_never_reached_is_cut_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "_GROWS_NS", 0)
+
+
+def _only_what_is_settled_is_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(repair, "_RESTLESS_NS", 1 << 60)
 
 
 def _the_word_of_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
@@ -441,6 +475,8 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_mesh_that_meets_a_full_view_in_one_hop_ends, _whose_view_is_full_has_to_say_so),
     (who_is_full_and_meets_a_mesh_turns_back, _a_mesh_that_has_ended_never_begins_again),
     (who_errs_alone_comes_back, _who_is_alone_stays),
+    (nobody_is_cut_off_while_a_mesh_forms, _who_was_never_reached_is_cut_off),
+    (who_is_never_settled_compares_all_the_same, _only_what_is_settled_is_compared),
 ]
 
 

@@ -44,6 +44,9 @@ _ASK_MORE_NS = 50_000_000
 """So long after a first answer a second is asked for, nanoseconds: the records of other members are here by then."""
 _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
+_RESTLESS_NS = 250_000_000
+"""In a mesh it is compared with a peer all the same so long after the last time, nanoseconds: while a large one forms no
+view is ever settled, and what one hop lacks all behind it lack (100 on a line form in 8.3 s, else in 10.6)."""
 _GAP_MAX_NS = 10_000_000_000
 """A difference that repair does not close is asked about at least this often, nanoseconds."""
 _LOSSY_GAP_MAX_NS = 1_000_000_000
@@ -71,7 +74,8 @@ class Repair:
             self._events.unheard.heard(0, self._events.own_event)
             member.repair.sync_gap_ns = 0
             return False
-        if core.now_ns - core.changed_ns < _SETTLE_NS:
+        is_restless = core.view.weighs_links and core.now_ns - member.repair.sync_ns >= _RESTLESS_NS
+        if core.now_ns - core.changed_ns < _SETTLE_NS and not is_restless:
             return False
         return self._may(member)
 

@@ -44,6 +44,9 @@ _NOTHING_DUE = -1
 """In place of a time: the fate of a member was told, and nothing that has come since says otherwise."""
 _BEGIN_NS = 5 * _S
 """Nobody's fate is told so long after the view has become a mesh, nanoseconds: the reports are on their way."""
+_GROWS_NS, _GROWS_MAX_NS = 3 * _S, 60 * _S
+"""Nor that of a member to which no chain ever led, so long after one led to another for the first time, nanoseconds, a
+minute at most: in a line of 200 the last reports are on their way for 15 s."""
 _ALONE_NS = 4 * _S
 """Who is alone in this so long after it has begun, nanoseconds, has a full view again, before it tells anybody's fate:
 whoever else hears a part only has said so by then, or is asked by those that it does not hear (`onset.py`)."""
@@ -131,6 +134,10 @@ class MeshView(FullView):
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._unchained: dict[bytes, int] = {}
         """When the last chain to each member that is not reached broke."""
+        self._chained: set[bytes] = set()
+        """Members to which a chain has led in this mesh."""
+        self._grew_ns = 0
+        """When one did for the first time."""
         self._cut_off: set[bytes] = set()
         """Those of them of whom it was told that their part of the swarm is."""
 
@@ -144,6 +151,7 @@ class MeshView(FullView):
         self._unreached.clear()
         self._cut_off.clear()
         self._unchained.clear()
+        self._chained.clear()
         self.near.begin()
         self.reports.begin()
         answered = sorted(core.table.reachable, key=lambda member: (-member.link.replied_ns, member.node))
@@ -271,6 +279,7 @@ class MeshView(FullView):
         self.turns.over(member)
         self._unreached.pop(member.node, None)
         self._unchained.pop(member.node, None)
+        self._chained.discard(member.node)
         self._cut_off.discard(member.node)
         self.reports.soon(lost=True)  # It may have been near: others count on it until they are told.
         self._reach_soon()
@@ -372,9 +381,12 @@ class MeshView(FullView):
             if member.node[:KEY_BYTES] in self.routes.costs:
                 self._is_reached(member)
                 continue
-            self._unchained.setdefault(member.node, core.now_ns)
+            since_ns = self._unchained.setdefault(member.node, core.now_ns)
             if member.unheard or member.failed or self._fates.is_away(member):
                 continue
+            is_new = member.node not in self._chained and core.now_ns - since_ns < _GROWS_MAX_NS
+            if is_new and core.now_ns - self._grew_ns < _GROWS_NS:
+                continue  # Looked at again with the next beacon.
             if member.node not in self._unreached:
                 if self.near.seems_in_reach(member, _HEARD_NS):
                     self.turns.consider(member)
@@ -386,6 +398,9 @@ class MeshView(FullView):
                 self._weigh_again(member)
 
     def _is_reached(self, member: Member) -> None:
+        if member.node not in self._chained:
+            self._chained.add(member.node)
+            self._grew_ns = self.core.now_ns
         self.turns.over(member)
         self._unreached.pop(member.node, None)
         self._unchained.pop(member.node, None)
