@@ -45,8 +45,8 @@ _ASK_MORE_NS = 50_000_000
 _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _RESTLESS_NS = 250_000_000
-"""In a mesh it is compared with a peer all the same so long after the last time, nanoseconds: while a large one forms no
-view is ever settled, and what one hop lacks all behind it lack (100 on a line form in 8.3 s, else in 10.6)."""
+"""In a mesh it is compared with a peer all the same so long after the last time, nanoseconds: while a large one forms
+no view is ever settled, and what one hop lacks all behind it lack (100 on a line form in 8.3 s, else in 10.6)."""
 _GAP_MAX_NS = 10_000_000_000
 """A difference that repair does not close is asked about at least this often, nanoseconds."""
 _LOSSY_GAP_MAX_NS = 1_000_000_000
