@@ -61,7 +61,7 @@ def small_swarms_are_a_mesh_too() -> None:
 
 def losses_cut_nobody_off() -> None:
     """At 30 % loss half the round trips fail, and on a line each link is the only one."""
-    for seed in (4, 1, 2, 6):
+    for seed in (1, 27, 80, 116):
         net = MeshNet(8, line(8), seed, loss=0.3)
         assert net.run_until(net.formed, 60) is not None
         net.run(20)
