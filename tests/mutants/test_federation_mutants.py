@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from swarmd.federation import bounds as kept
-from swarmd.federation import region, sending, store
+from swarmd.federation import region, seers, sending, store
 from swarmd.federation.region import Region
 from swarmd.federation.store import Store
 from swarmd_protocols.federation import gate
@@ -155,7 +155,7 @@ def no_bounds(patch: Patch) -> None:
 
 def nobodys_objects(patch: Patch) -> None:
     """Who saw an object is not kept."""
-    patch.setattr(store, "blake2b", lambda *_, **__: blake2b(b"", digest_size=8))
+    patch.setattr(seers, "blake2b", lambda *_, **__: blake2b(b"", digest_size=8))
 
 
 def oldest_of_all(patch: Patch) -> None:

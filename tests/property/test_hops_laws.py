@@ -160,7 +160,8 @@ def check_hops(seed: int, count: int) -> None:
     most = BUDGET_BYTES_S * FLOOD_S + BURST_BYTES
     paid = {index: net.hosts[index].node._core.counters["relay_bytes"] - spent[index] for index in honest}
     assert max(paid.values()) <= most, f"a hop pays {max(paid.values())} B for others, at most {most:.0f}"
-    assert max(paid.values()) >= most / 2, "there was no flood to speak of"
+    if any(not net._beside(index) for index in honest):  # Nobody is far from one that all hear.
+        assert max(paid.values()) >= most / 2, "there was no flood to speak of"
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
