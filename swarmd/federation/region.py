@@ -101,7 +101,7 @@ class Region:
         self._store = store
         self._prefix = prefix
         self._say = say
-        self._marks = Marks(store, round(time.time() * 1000))
+        self._marks = Marks(store, time.time_ns() // 1_000_000)
         self._life = store.next_life(int(time.time()))
         self._number = 0
         strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
@@ -267,8 +267,9 @@ class Region:
             self._store.shut_out(gate.key.hex(), gate.trust.revoked)
 
     def _keep_trust(self, gate: Gate) -> None:
-        """Exactly what counts. Inside a transaction."""
+        """Exactly what counts, and who is out by it. Inside a transaction."""
         self._store.keep_trust(gate.key.hex(), [one for one in gate.trust.journalled() if one[0] != "group"])
+        self._store.shut_out(gate.key.hex(), gate.trust.revoked)
 
     def _hear(self, path: int, gate: Gate, heard: Heard, now_s: float) -> None:
         if heard.is_past:

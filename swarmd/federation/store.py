@@ -166,7 +166,7 @@ class Store:
 
     def put_object(self, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int) -> bool:
         """One word on an object; whether it is the newest. Inside a transaction."""
-        row = object_row(swarm, found, gateway, found.tier(confirm_observers), self._plane(swarm), now_ms)
+        row = _row_of(self, swarm, found, gateway, confirm_observers, now_ms)
         seen_by = seers.note(self._db, swarm, found.observers)
         is_newest = self._db.execute(_UPSERT, (*row, seen_by)).rowcount > 0
         self._db.execute(
@@ -420,17 +420,17 @@ def gateways_of(store: Store, swarm: str) -> list[NodeId]:
     return [NodeId(bytes.fromhex(row[0])) for row in rows]
 
 
+def _row_of(
+    store: Store, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int
+) -> tuple[Any, ...]:
+    return object_row(swarm, found, gateway, found.tier(confirm_observers), store._plane(swarm), now_ms)
+
+
 def word_of(
     store: Store, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int
 ) -> dict[str, Any]:
     """A word on an object as a row of an answer; it is not written down."""
-    return dict(
-        zip(
-            _NAMES,
-            object_row(swarm, found, gateway, found.tier(confirm_observers), store._plane(swarm), now_ms),
-            strict=True,
-        )
-    )
+    return dict(zip(_NAMES, _row_of(store, swarm, found, gateway, confirm_observers, now_ms), strict=True))
 
 
 def add_trust(store: Store, swarm: str, kind: str, statement: bytes) -> None:

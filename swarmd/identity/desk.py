@@ -396,16 +396,13 @@ def _put_aside(fleet: Fleet) -> list[str]:
     for swarm in fleet.swarms():
         trust = Trust(swarm, chain, _CRYPTO)
         place = fleet.folder / "swarms" / swarm
-        gone: dict[str, bool] = {}
         fell: list[Path] = []
         for kind in ("revoke", "group"):
             for path in sorted(place.glob(f"{kind}-*")):
-                gone["newest " + kind] = False
                 try:
                     trust.add(kind, path.read_bytes())
                 except IdentityError:
                     fell.append(path)
-                    gone[kind] = gone["newest " + kind] = True
         for path in sorted(fell):  # Group keys before the revocations that they name: what is left stands for itself.
             (place / "former").mkdir(mode=0o700, exist_ok=True)
             path.rename(place / "former" / path.name)
@@ -413,9 +410,10 @@ def _put_aside(fleet: Fleet) -> list[str]:
         names = {read_certificate(one).name for one in known}
         void = len(names - {read_certificate(one).name for one in known if trust.holds(one)})
         again = f"{fleet.folder} --swarm {swarm}"
-        if gone.get("revoke"):
+        if any(path.name.startswith("revoke-") for path in fell):
             notes.append(f"swarm {swarm}: say again who is out: swarmd keys prepare revoke {again} --again")
-        if gone.get("newest group"):
+        groups = sorted(path.name for path in place.rglob("group-*"))
+        if groups and not (place / groups[-1]).exists():  # Also where somebody was killed after it was put aside.
             notes.append(f"swarm {swarm}: make a group key: swarmd keys prepare group-key {again}")
         if void:
             notes.append(f"swarm {swarm}: {void} certificates are void under this root; enrol those nodes again")

@@ -26,7 +26,7 @@ from swarmd_protocols.federation.wire import (
     read_up,
 )
 from swarmd_protocols.trust.envelopes import sign_statement
-from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.identity import Identity, dev_role_seeds
 from swarmd_protocols.trust.trust import Revocation
 from tests.support.federation_world import BEGIN_MS, CRYPTO, REGION_SEED, Frame, Gateway, Swarm, World, make_world
 
@@ -161,9 +161,9 @@ def push_the_past_out(folder: Path, patch: pytest.MonkeyPatch) -> None:
     world.close()
 
 
-def revocation_of(swarm: Swarm, gateway: Gateway) -> bytes:
-    """A statement of the swarm's officers that shuts a gateway out."""
-    said = Revocation(swarm.name, 1, (gateway.node,), "stolen")
+def revocation_of(swarm: Swarm, member: Gateway | Identity) -> bytes:
+    """A statement of the swarm's officers that shuts a member out."""
+    said = Revocation(swarm.name, 1, (member.node,), "stolen")
     return sign_statement("revoke", said, dev_role_seeds(swarm.secret, "revoke"), CRYPTO)
 
 

@@ -1,7 +1,6 @@
 """A long answer leaves the loop to others: between two of its parts the loop turns, at the socket and over HTTP."""
 
 import asyncio
-import contextlib
 import io
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from swarmd.api.parts import Parts, encoded, whole
 from swarmd.api.verbs import Verbs
 from swarmd.errors import ControlError
 from swarmd.logs import Logger
+from tests.support.turning import Turns, turning
 
 PARTS, ROWS = 200, 32
 rows = st.lists(st.one_of(st.integers(), st.text(), st.none(), st.dictionaries(st.text(), st.integers())), max_size=5)
@@ -27,17 +27,12 @@ def quiet() -> Logger:
     return Logger("test", stream=io.StringIO())
 
 
-class Loop:
-    """Counts the turns that a loop gives to somebody else, and notes in which each part was made."""
+class Loop(Turns):
+    """Notes in which turn each part was made."""
 
     def __init__(self) -> None:
-        self.turns = 0
+        super().__init__()
         self.made_in: list[int] = []
-
-    async def turn(self) -> None:
-        while True:
-            self.turns += 1
-            await asyncio.sleep(0)
 
     def parts(self) -> Iterator[Sequence[int]]:
         for part in range(PARTS):
@@ -51,16 +46,6 @@ class Loop:
 def broken() -> Iterator[Sequence[int]]:
     yield [1]
     raise KeyError("bug")
-
-
-@contextlib.asynccontextmanager
-async def turning() -> AsyncIterator[Loop]:
-    loop = Loop()
-    task = asyncio.ensure_future(loop.turn())
-    try:
-        yield loop
-    finally:
-        task.cancel()
 
 
 def check(loop: Loop, result: Mapping[str, Any]) -> None:
@@ -79,7 +64,7 @@ def ask(path: Path, verb: str) -> dict[str, Any]:
 
 
 async def test_the_socket_writes_a_long_answer_part_by_part(tmp_path: Path) -> None:
-    async with turning() as loop:
+    async with turning(Loop()) as loop:
         verbs = Verbs()
         verbs.add("rows", loop.answer)
         verbs.add("broken", lambda _: {"rows": Parts(broken())})
@@ -96,7 +81,7 @@ async def test_the_socket_writes_a_long_answer_part_by_part(tmp_path: Path) -> N
 
 
 async def test_a_page_is_written_part_by_part() -> None:
-    async with turning() as loop:
+    async with turning(Loop()) as loop:
         pages = {
             "/rows": lambda: Reply(200, "application/json", encoded(loop.answer({}))),
             "/broken": lambda: Reply(200, "application/json", encoded({"rows": Parts(broken())})),

@@ -18,6 +18,7 @@ from swarmd.api.http import CONNECTIONS_MAX, HttpServer, Reply, live_page
 from swarmd.api.verbs import Verbs
 from swarmd.errors import ControlError, DaemonError, TransportError
 from swarmd.logs import Logger
+from tests.support.turning import Turns, turning
 
 
 def quiet() -> Logger:
@@ -287,44 +288,26 @@ async def test_a_connection_serves_several_requests() -> None:
 
 @pytest.mark.parametrize("connections", [1, 8])
 async def test_however_many_requests_come_at_once_the_loop_turns_between_them(connections: int) -> None:
-    turns, made = 0, []
+    loop, made = Turns(), []
 
     def page() -> Reply:
-        made.append(turns)
+        made.append(loop.turns)
         return Reply(200, "text/plain", b"yes\n")
 
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with http() as server:
+    async with http() as server, turning(loop):
         server._pages["/turn"] = page
-        turning = asyncio.create_task(turn())
         asked = b"GET /turn HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50 + get("/turn")
         answers = await asyncio.gather(*(fetch(server.address, asked) for _ in range(connections)))
-        turning.cancel()
     assert [answer.count(b"HTTP/1.1 200") for answer in answers] == [51] * connections
     assert len(set(made)) == len(made), "one page a turn: a timer waits for one, not for all that was asked for"
 
 
 async def test_the_loop_turns_between_the_parts_of_a_body_that_nobody_wants() -> None:
-    turns = 0
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with http() as server:
-        turning = asyncio.create_task(turn())
+    async with http() as server, turning(Turns()) as loop:
         head = b"POST /ok HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         answer = await fetch(server.address, head + b"1\r\nx\r\n" * 1_000 + b"0\r\n\r\n" + get("/ok"))
-        turning.cancel()
     assert b" 405 " in answer.split(b"\r\n")[0]
-    assert turns > 1_000
+    assert loop.turns > 1_000
 
 
 @pytest.mark.parametrize("how", ["silent", "half a request", pytest.param("never reads", marks=pytest.mark.slow)])

@@ -11,12 +11,11 @@ from swarmd.federation.outbox import Waiting
 from swarmd.federation.store import FILE_NAME, Store
 from swarmd_protocols.federation.wire import RowKind, TrustRow, encode_row
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.trust.envelopes import sign_statement
-from swarmd_protocols.trust.identity import dev_role_seeds, make_dev_identity
-from swarmd_protocols.trust.trust import Revocation
-from tests.support.federation_hostile import inject
+from swarmd_protocols.trust.identity import make_dev_identity
+from tests.support.federation_hostile import inject, revocation_of
 from tests.support.federation_world import CRYPTO, make_world
 from tests.support.mutants import assert_found
+from tests.unit.test_federation_disk import write_fails
 from tests.unit.test_federation_publisher import ALL, Site
 
 
@@ -33,9 +32,7 @@ def a_revoked_member_is_out(folder: Path) -> None:
     good = gateway.say(1, 600)
     world.settle()
     assert len(world.seen(swarm)) == 2
-    said = Revocation(swarm.name, 1, (thief.node,), "stolen")
-    statement = sign_statement("revoke", said, dev_role_seeds(swarm.secret, "revoke"), CRYPTO)
-    row = Waiting(RowKind.TRUST, b"", encode_row(TrustRow("revoke", statement)))
+    row = Waiting(RowKind.TRUST, b"", encode_row(TrustRow("revoke", revocation_of(swarm, thief))))
     inject(world, gateway.identity.seed, swarm.pin.key, gateway, [row])
     assert set(world.seen(swarm)) == {good.object_id}
     assert world.store is not None
@@ -52,6 +49,23 @@ def a_revoked_member_is_out(folder: Path) -> None:
 
 def test_what_a_revoked_member_alone_saw_is_not_shown(tmp_path: Path) -> None:
     a_revoked_member_is_out(tmp_path)
+
+
+def test_a_revocation_that_the_disk_refused_at_first_hides_what_its_member_saw(tmp_path: Path) -> None:
+    """Said again it is no news to the region."""
+    world = make_world(tmp_path, random.Random(1), swarms=1)
+    [swarm] = world.swarms
+    [gateway, *_] = swarm.gateways
+    gateway.say(4, 500)
+    world.settle()
+    assert len(world.seen(swarm)) == 1
+    row = Waiting(RowKind.TRUST, b"", encode_row(TrustRow("revoke", revocation_of(swarm, swarm.author))))
+    gateway.outbox.put([row], world.now_ms)
+    world.pump(100)
+    write_fails(world)
+    world.settle()
+    assert world.seen(swarm) == {}
+    world.close()
 
 
 def test_a_region_that_hears_of_no_revocation_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

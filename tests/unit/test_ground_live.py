@@ -23,6 +23,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellChanged, CellView, DetectionView, ObjectChanged, ObjectView
 from swarmd_protocols.summary import MemberView
 from tests.support.bridge_world import ALICE, BOB, Parts, World, happened, object_view, pose, sighting
+from tests.support.turning import Turns, turning
 
 
 class Past:
@@ -264,25 +265,14 @@ async def test_evidence_is_who_saw_it_and_with_what(monkeypatch: Any) -> None:
 async def test_a_long_list_lets_the_loop_turn(monkeypatch: Any) -> None:
     """Between two batches of rows others run: counted, not timed."""
     async with Fed(monkeypatch, SWEEP_S=1e9) as fed:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
         for number in range(10 * live.BATCH):
             view = object_view(f"x{number}")
             fed.world.things[view.object_id] = view
             fed.world.say(StateChanged("state", ObjectChanged("new", view, "")))
-        other = asyncio.create_task(count())
-        before = -1
-        while len(rows(fed.picture, "object")) < 10 * live.BATCH:
-            await asyncio.sleep(0)
-            before = max(before, turns)
-        other.cancel()
-        assert turns >= 10
+        async with turning(Turns()) as loop:
+            while len(rows(fed.picture, "object")) < 10 * live.BATCH:
+                await asyncio.sleep(0)
+        assert loop.turns >= 10
 
 
 def test_a_view_without_origin_has_no_places(monkeypatch: Any) -> None:

@@ -131,6 +131,8 @@ class Trust:
         self._crypto = crypto
         self._groups: dict[int, _Held] = {}
         self._revocations: dict[bytes, _Held] = {}
+        self._heard: set[bytes] = set()
+        """Their marks."""
         self._by_node: dict[bytes, _Held] = {}
         """The best certificate of each node; one holds where it is also the best of its name."""
         self._by_name: dict[str, _Held] = {}
@@ -356,17 +358,15 @@ class Trust:
             self._revocations = {digest: one for digest, one in held.items() if digest in kept}
         self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
         # A group key that names one of the rest goes too: who comes later could not take it, and none are told apart.
-        for counter in [counter for counter, one in self._groups.items() if not self._heard_first(one)]:
+        self._heard = {digest[:MARK_BYTES] for digest in self._revocations}
+        for counter in [at for at, one in self._groups.items() if not self._heard.issuperset(_group_key(one).after)]:
             self.news.went("group", self._groups.pop(counter).statement)
         self.group_keys = _by_counter(self._groups) or self.group_keys
         return {digest: one for digest, one in held.items() if digest not in self._revocations}
 
-    def _heard_first(self, group: _Held) -> bool:
-        return {digest[:MARK_BYTES] for digest in self._revocations}.issuperset(_group_key(group).after)
-
     def _take_group_key(self, new: _Held) -> None:
         counter = new.value.counter
-        if not self._heard_first(new):
+        if not self._heard.issuperset(_group_key(new).after):
             raise IdentityError(f"group key {counter} names a revocation that is not known here; hand it over first")
         if (known := self._groups.get(counter)) is not None and known.rank > new.rank:
             raise IdentityError(f"another group key has the number {counter}: two desks drew at once; draw a new one")
