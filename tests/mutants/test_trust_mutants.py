@@ -133,8 +133,26 @@ def _one_room(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         trust_module,
         "first_of_each_key",
-        lambda statements, rank, room, keys, kept: set(sorted(statements, key=rank.__getitem__)[:room]),
+        lambda statements, rank, room, *_: set(sorted(statements, key=rank.__getitem__)[:room]),
     )
+
+
+def _whole_fits(patch: pytest.MonkeyPatch) -> None:
+    """What fits is kept, a later one behind one that does not too: the join of two tables is not the table of both."""
+
+    def first(statements, rank, room, keys, kept, room_bytes):  # type: ignore[no-untyped-def]
+        chosen = {digest for digest in statements if digest[: trust_module.MARK_BYTES] in kept}
+        left: dict[bytes, list[int]] = {}
+        for digest in sorted(statements, key=rank.__getitem__):
+            size = len(statements[digest].payload)
+            for key, _ in statements[digest].signatures if digest not in chosen else ():
+                number, space = left.setdefault(key, [room, room_bytes])
+                if number and size <= space:
+                    left[key] = [number - 1, space - size]
+                    chosen.add(digest)
+        return chosen
+
+    patch.setattr(trust_module, "first_of_each_key", first)
 
 
 def _out(trust: Trust) -> dict[bytes, object]:
@@ -260,6 +278,7 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     "replaced root keys fork the chain": (attacks.test_replaced_root_keys_take_nobody_back, _forked_by_old_keys),
     "first come, first kept": (lambda: tables.check_tables(1, random.Random(1)), _first_come),
     "the certificates that came last are kept": (lambda: tables.check_tables(1, random.Random(1)), _first_certificates),
+    "what fits is kept": (lambda: tables.check_tables(3, random.Random(1)), _whole_fits),
     "all keys share one room": (tables.test_a_flood_by_one_key_pushes_out_its_own_alone, _one_room),
     "tables have no bound": (
         tables.test_a_flood_by_one_key_pushes_out_its_own_alone,

@@ -21,7 +21,7 @@ from tests.support.release_world import MODEL, make_release
 
 CRYPTO = ModelCrypto()
 SWARM = "farm"
-ROOM = 3
+ROOM, ROOM_BYTES = 3, 150
 seeds = st.integers(0, 2**32)
 
 
@@ -42,7 +42,7 @@ FIRST = _root()
 
 def _revocation(rng, at):
     who = [_seed(f"revoke{one}") for one in rng.sample(range(3), rng.choice((1, 1, 1, 2)))]
-    told = Revocation(SWARM, rng.randrange(1, 4), (bytes([at]) * 16,), str(rng.randrange(9)))
+    told = Revocation(SWARM, rng.randrange(1, 4), (bytes([at]) * 16,), "x" * rng.choice((1, 1, 40, 80)))
     return "revoke", sign_statement("revoke", told, who, CRYPTO)
 
 
@@ -67,6 +67,7 @@ def offers(rng):
 def small_tables():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trust_module, "REVOCATIONS_PER_KEY", ROOM)
+        patch.setattr(trust_module, "REVOCATION_BYTES_PER_KEY", ROOM_BYTES)
         patch.setattr(trust_module, "CERTIFICATES_MAX", ROOM)
         patch.setattr(trust_module, "GROUP_KEYS_MAX", ROOM)
         patch.setattr(versions, "MAX_REMOVALS", ROOM)
@@ -157,6 +158,23 @@ def test_what_a_stolen_key_pushed_out_is_back_with_the_next_root():
             trust.add(
                 "revoke", sign_statement("revoke", Revocation(SWARM, 1, (bytes(16),), ""), [_seed("revoke0")], CRYPTO)
             )
+
+
+def test_what_one_key_revokes_has_a_bound_in_bytes_too():
+    """A revocation may hold 1,024 ids: a number of statements alone lets one key cost tens of megabytes."""
+    trust = heard([])
+    ids = [at.to_bytes(16, "big") for at in range(1, 80 * 1_024 + 1)]
+    for at in range(80):
+        many = Revocation(SWARM, at + 1, tuple(ids[at * 1_024 : (at + 1) * 1_024]), "")
+        with contextlib.suppress(IdentityError):
+            trust.add("revoke", sign_statement("revoke", many, [_seed("revoke0")], CRYPTO))
+    assert (
+        trust_module.REVOCATION_BYTES_PER_KEY // 18 <= len(trust.revoked) < trust_module.REVOCATION_BYTES_PER_KEY // 16
+    )
+    assert ids[0] in trust.revoked
+    other = sign_statement("revoke", Revocation(SWARM, 999, (bytes(16),), ""), [_seed("revoke1")], CRYPTO)
+    assert trust.add("revoke", other), "another key has room of its own"
+    assert bytes(16) in trust.revoked
 
 
 def test_a_key_at_its_bound_is_told_so():

@@ -30,6 +30,7 @@ def first_of_each_key(
     room: int,
     keys: Collection[KeyId] | None,
     kept: Set[bytes],
+    room_bytes: int | None = None,
 ) -> set[bytes]:
     """The statements to keep.
 
@@ -39,6 +40,9 @@ def first_of_each_key(
         room: Statements a key.
         keys: Whose room counts; None: of all that signed.
         kept: `mark` of statements that stay in any case: what the newest root names.
+        room_bytes: Bytes of payloads a key: a statement is kept while those before it take fewer. Payloads are signed,
+            so that their length is the same for everybody; what comes before a statement, not it, is counted, or one
+            that fits behind a dropped one would make a table of tables another than the table of all.
     """
     chosen = {digest for digest in statements if digest[:MARK_BYTES] in kept}
     mine: dict[bytes, list[bytes]] = {}
@@ -47,7 +51,12 @@ def first_of_each_key(
             if keys is None or key in keys:
                 mine.setdefault(key, []).append(digest)
     for digests in mine.values():
-        chosen.update(sorted(digests, key=rank.__getitem__)[:room])
+        before = 0
+        for digest in sorted(digests, key=rank.__getitem__)[:room]:
+            if room_bytes is not None and before >= room_bytes:
+                break
+            chosen.add(digest)
+            before += len(statements[digest].payload)
     return chosen
 
 

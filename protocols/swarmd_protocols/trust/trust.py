@@ -34,9 +34,10 @@ GROUP_KEYS_MAX = 64
 """The newest are kept; each costs a trial at first contact, and a key lives for months."""
 AFTER_MAX = 32
 """Revocations that a group key names, the newest: a statement of gossip fits a datagram of 1,000 bytes."""
-REVOCATIONS_PER_KEY = 2_048
-"""Revocations kept of one key, the lowest counters first, at most 17 kB each; and beside them all that the newest root
-names: a flood by one key pushes out nothing that another key has signed or that the root role calls right."""
+REVOCATIONS_PER_KEY, REVOCATION_BYTES_PER_KEY = 2_048, 1 << 20
+"""Revocations kept of one key, the lowest counters first, and bytes of what they say (65,000 ids, 12 MB in memory); and
+beside them all that the newest root names: a flood by one key pushes out nothing that another key has signed or that
+the root role calls right."""
 TRUST_JOURNAL = b"node/trust/"
 """Journal keys: this, the kind, a slash, and what tells statements of the kind apart."""
 JOURNALLED = ("root", "revoke", "node", "seen", "group")
@@ -337,24 +338,37 @@ class Trust:
         if known is not None and known.statement == merged.statement:
             return
         self._revocations[new.digest] = merged
-        gone = self._cut_revocations()
+        gone: dict[bytes, _Held] = {}
+        if self._is_over_room():
+            gone = self._cut_revocations()
+        else:
+            self.revoked |= frozenset(_revocation(merged).nodes)
+            self._heard.add(merged.digest[:MARK_BYTES])
         if known is not None:
             self.news.went("revoke", known.statement)
         for one in gone.values():
             self.news.went("revoke", one.statement)
         if new.digest in gone:
-            raise IdentityError(f"its key has {REVOCATIONS_PER_KEY} revocations of lower numbers; replace that key")
+            raise IdentityError("its key has all the revocations of lower numbers there is room for; replace that key")
         self.revision += 1
         self.news.came("revoke", merged.statement)
+
+    def _is_over_room(self) -> bool:
+        """Whether one key may have more revocations than it has room for."""
+        held = self._revocations
+        return len(held) > REVOCATIONS_PER_KEY or sum(len(one.statement) for one in held.values()) > (
+            REVOCATION_BYTES_PER_KEY
+        )
 
     def _cut_revocations(self) -> dict[bytes, _Held]:
         """Keep what every key has room for; returns the rest. Who is out and which group keys hold follows."""
         held = self._revocations
-        if len(held) > REVOCATIONS_PER_KEY:
+        if self._is_over_room():
             envelopes = {digest: decode_envelope(one.statement) for digest, one in held.items()}
             ranks = {digest: one.rank for digest, one in held.items()}
             keys, named = self.role("revoke")[0], self.chain.current.kept
-            kept = first_of_each_key(envelopes, ranks, REVOCATIONS_PER_KEY, keys, named)
+            room, room_bytes = REVOCATIONS_PER_KEY, REVOCATION_BYTES_PER_KEY
+            kept = first_of_each_key(envelopes, ranks, room, keys, named, room_bytes)
             self._revocations = {digest: one for digest, one in held.items() if digest in kept}
         self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
         # A group key that names one of the rest goes too: who comes later could not take it, and none are told apart.
