@@ -168,9 +168,9 @@ class AgentDriver:
             bundle = await self._storage.run(lambda: self._materialise(slot))
         except SlotError as error:
             lost = await self._storage.run(lambda: self._store.recheck(one for _, one in slot.files)) if slot else []
-            self.feed(agents.Swapped(number, False, str(error), tuple(lost)))
+            self.feed(agents.Swapped(number, False, str(error), tuple(lost), is_here=True))
             return
         if self.runner is None:
-            self.feed(agents.Swapped(number, False, "no eye runs here"))
+            self.feed(agents.Swapped(number, False, "no eye runs here", is_here=True))
             return
         self.runner.swap(bundle, lambda answer: self.feed(agents.Swapped(number, answer.ok, answer.text)))

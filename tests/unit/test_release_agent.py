@@ -36,6 +36,8 @@ class Device:
     full: bool = False
     is_safe: bool | None = True
     swaps: bool = True
+    has_room: bool = True
+    """For a model in memory."""
     trial: Trial = GOOD
     log: list[AgentEffect] = field(default_factory=list)
     waiting: deque[AgentEvent] = field(default_factory=deque)
@@ -75,10 +77,11 @@ class Device:
                 self.waiting.append(agents.Woke(number))
             case agents.Swap(number, slot, is_trial):
                 lost = tuple(one for _, one in slot.files if one in self.lost) if slot is not None else ()
-                ok = not lost and (self.swaps or not is_trial)
+                is_here = not self.has_room and is_trial
+                ok = not lost and not is_here and (self.swaps or not is_trial)
                 if ok:
                     self.running = slot
-                self.waiting.appendleft(agents.Swapped(number, ok, "" if ok else "it does not load", lost))
+                self.waiting.appendleft(agents.Swapped(number, ok, "" if ok else "it does not load", lost, is_here))
             case agents.Measure():
                 self.waiting.append(agents.Measured(self.trial))
             case _:
@@ -268,6 +271,19 @@ def a_full_disk_promotes_nothing() -> bool:
     return device.release_running() == D1 and device.verdicts() == [Verdict.NONE]
 
 
+def a_device_without_room_is_no_verdict() -> bool:
+    """However often it is tried there, and when there is room it runs."""
+    device = with_v1()
+    device.has_room = False
+    for _ in range(2 * TRIES):
+        device.try_out(D2, V2).settle()
+        device.boot()
+    said = set(device.verdicts())
+    device.has_room = True
+    device.try_out(D2, V2).settle()
+    return said == {Verdict.NONE} and device.release_running() == D2
+
+
 RULES: dict[str, Callable[[], bool]] = {
     rule.__name__: rule
     for rule in (
@@ -281,6 +297,7 @@ RULES: dict[str, Callable[[], bool]] = {
         the_way_back_does_not_lead_below_the_floor,
         an_eye_that_hangs_is_given_up,
         a_full_disk_promotes_nothing,
+        a_device_without_room_is_no_verdict,
     )
 }
 
@@ -348,6 +365,14 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
     "an eye is waited for without end": (
         "an_eye_that_hangs_is_given_up",
         lambda patch: patch.setattr(ReleaseAgent, "_on_woke", lambda self, number: []),
+    ),
+    "a device without room is held against the release": (
+        "a_device_without_room_is_no_verdict",
+        lambda patch: patch.setattr(ReleaseAgent, "_set_aside", lambda self, reason: self._reject(0, 0, reason)),
+    ),
+    "a try without room counts": (
+        "a_device_without_room_is_no_verdict",
+        lambda patch: patch.setattr(slots, "unspent", lambda record: record),
     ),
     "a full disk is not noticed": ("a_full_disk_promotes_nothing", _never_saved),
 }

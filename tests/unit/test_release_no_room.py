@@ -14,11 +14,14 @@ from swarmd.errors import DaemonError
 from swarmd.release import service as services
 from swarmd.release import verbs
 from swarmd.release.at_rest import NodeKey
+from swarmd.release.errors import SlotError
 from swarmd.release.service import ReleaseService, ServiceConfig
 from swarmd.release.verbs import ModelVerbs
 from swarmd_protocols.releases import requests
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, DeltaRef
 from swarmd_protocols.releases.stores import describe
+from tests.support.release_world import make_release
 
 
 class Log:
@@ -151,3 +154,33 @@ def test_blobs_that_a_slow_disk_has_not_taken_are_no_more_than_the_bound(monkeyp
 
     asyncio.run(scenario())
     assert held == [400, 400]
+
+
+def test_a_release_for_which_memory_has_no_room_is_not_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full /dev/shm is this device's matter: a gate that failed is remembered, and that release never runs there."""
+    told: list[object] = []
+
+    async def scenario() -> None:
+        service = service_at(tmp_path, told)
+        data = b"weights" * 100
+        service.store.put(data)
+        release = make_release(data, 1)
+        service._start()
+        monkeypatch.setattr(service.agent, "_tell", told.append)
+        monkeypatch.setattr(service.agent, "_note", told.append)
+        monkeypatch.setattr(service.agent, "_materialise", full)
+        service.agent.runner = cast("Any", SimpleNamespace(is_safe=lambda when: True))
+        service.agent.feed(requests.StartTrial(b"1" * 32, release))
+        for _ in range(200):
+            if any(isinstance(one, requests.TrialEnded) for one in told):
+                break
+            await asyncio.sleep(0.01)
+
+    def full(slot: object) -> str:
+        raise SlotError("there is no room for a model in memory: No space left on device")
+
+    asyncio.run(scenario())
+    ended = [one for one in told if isinstance(one, requests.TrialEnded)]
+    assert [(one.verdict, "no room" in one.reason) for one in ended] == [(Verdict.NONE, True)]

@@ -9,7 +9,8 @@ and goes on with the answer. `TRANSITIONS` is the state diagram: what is not in 
     any step of a trial ─GoBack─▶ LEAVING ─▶ UNDOING ─▶ IDLE
 
 What is durable comes first: a try is spent before the trial loads, the record says active before peers are told PASS.
-Files that a disk has lost are no verdict on a release: they are fetched again. A way back ends any trial.
+Files that a disk has lost are no verdict on a release: they are fetched again. Nor is a device that has no room to load
+them. A way back ends any trial.
 """
 
 # Longer: the diagram, what is asked and answered, and the steps between are read together.
@@ -154,6 +155,8 @@ class Swapped(msgspec.Struct, frozen=True, gc=False):
     text: str = ""
     lost: tuple[bytes, ...] = ()
     """Files that could not be loaded because they have gone or do not hash."""
+    is_here: bool = False
+    """This device could not hand the model to its eye, for want of room: that says nothing about the release."""
 
 
 class BeginMeter(msgspec.Struct, frozen=True, gc=False):
@@ -438,6 +441,8 @@ class ReleaseAgent:
             return self._taken_back()
         if swapped.lost:
             return self._give_up(self._lost(self._trial.digest, swapped.lost))
+        if swapped.is_here:
+            return self._set_aside(swapped.text)
         if not swapped.ok:
             return self._reject(0, 0, swapped.text)
         began = Tell(TrialBegan(self.model, self._trial.digest))
@@ -460,6 +465,12 @@ class ReleaseAgent:
     def _reject(self, soak_s: int, samples: int, reason: str) -> list[AgentEffect]:
         self._verdict = (Verdict.FAIL, soak_s, samples, reason)
         self._next = slots.rejected(self.record)
+        return self._go(State.REJECTING, SaveRecord(slots.numbered(self._next, self.record)))
+
+    def _set_aside(self, reason: str) -> list[AgentEffect]:
+        """Tried again later: the try that was spent on it is given back."""
+        self._verdict = (Verdict.NONE, 0, 0, reason)
+        self._next = slots.unspent(self.record)
         return self._go(State.REJECTING, SaveRecord(slots.numbered(self._next, self.record)))
 
     def _is_taken_back(self) -> bool:

@@ -89,6 +89,11 @@ def try_spent(record: Record) -> Record:
     return msgspec.structs.replace(record, tries=record.tries - 1, loaded=True)
 
 
+def unspent(record: Record) -> Record:
+    """The trial was not loaded after all, for want of room on this device: that try does not count."""
+    return msgspec.structs.replace(record, tries=min(TRIES, record.tries + 1), loaded=False)
+
+
 def promoted(record: Record) -> Record:
     """The gates held: the trial becomes active. Peers may be told only once this is durable."""
     return _untried(record, active=record.trial, fallback=record.active)
