@@ -22,7 +22,7 @@ from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.mesh.far_words import NAME as FAR
 from swarmd_protocols.swim.mesh.far_words import SIZE_MAX_BYTES as FAR_MAX_BYTES
 from swarmd_protocols.swim.mesh.relay import NAME as RELAY
-from swarmd_protocols.swim.mesh.relay import PART_BYTES, PARTS_MAX
+from swarmd_protocols.swim.mesh.relay_words import PART_BYTES, PARTS_MAX
 from swarmd_protocols.swim.messages import Buckets, EventVector, Fingerprints, Message, Sections, Sub, Want
 from swarmd_protocols.swim.messages import decode_messages as decode
 from swarmd_protocols.swim.sender import FrameSender

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived
-from swarmd_protocols.swim.mesh.relay import HELD_SHARE, Onward, Taken
+from swarmd_protocols.swim.mesh.relay import HELD_SHARE
+from swarmd_protocols.swim.mesh.relay_words import Onward, Taken
 from swarmd_protocols.swim.messages import Beacon, Near, NearBody
 from tests.support import far_vectors
 from tests.support.mesh_net import MeshNet, line

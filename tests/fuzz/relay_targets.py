@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.swim.mesh.relay import HELD_SHARE, Onward
+from swarmd_protocols.swim.mesh.relay import HELD_SHARE
+from swarmd_protocols.swim.mesh.relay_words import Onward
 from tests.support.mesh_net import MeshNet, line
 from tests.support.relay_vectors import vectors
 

@@ -51,7 +51,7 @@ from swarmd_protocols.state.crdt.places import LATTICE
 from swarmd_protocols.state.crdt.records import decode_counters, decode_events, decode_leases
 from swarmd_protocols.state.crdt.reviews import Review, encode_review, open_review, read_review
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
-from swarmd_protocols.swim.mesh.relay import decode_message as decode_relayed
+from swarmd_protocols.swim.mesh.relay_words import decode_message as decode_relayed
 from swarmd_protocols.swim.messages import decode_messages
 from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import roots

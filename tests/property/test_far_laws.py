@@ -19,6 +19,7 @@ from swarmd_protocols.swim.mesh.far_intake import FarIntake
 from swarmd_protocols.swim.mesh.far_streams import FarStreams, Unsent
 from swarmd_protocols.swim.mesh.far_words import Segment, Stuck
 from swarmd_protocols.swim.mesh.relay import Relay
+from swarmd_protocols.swim.mesh.relay_words import Onward
 from tests.support.mesh_net import Echo, MeshNet
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.relay_net import formed, heard, relay_of, say
@@ -457,7 +458,7 @@ def test_parts_end_at_once_and_who_brought_them_is_far_by_now() -> None:
     middle._core.now_ns, middle._wire.effects = net.now, []
     assert middle._core.table.by_node[source.node].where < 0
     for number in range(3):
-        part = relay.Onward(target.node, 9, 60_000, True, number.to_bytes(8, "big"), 0, 1, bytes(500))
+        part = Onward(target.node, 9, 60_000, True, number.to_bytes(8, "big"), 0, 1, bytes(500))
         one._hold(relay._name(part), part, source.node)
     for held in one._held.values():
         held.until_ns = net.now

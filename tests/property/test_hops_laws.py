@@ -29,7 +29,7 @@ from swarmd_protocols.effects import (
 )
 from swarmd_protocols.subprotocol import Priority, Send
 from swarmd_protocols.swim.mesh import relay
-from swarmd_protocols.swim.mesh.relay import Onward
+from swarmd_protocols.swim.mesh.relay_words import Onward
 from swarmd_protocols.swim.messages import Sub
 from tests.support.mesh_net import MeshNet, Pairs
 from tests.support.mutants import Mutant, assert_found

@@ -12,10 +12,11 @@ from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import TimerFired
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.reader import SLICE_UNITS
-from swarmd_protocols.subprotocol import Send
+from swarmd_protocols.subprotocol import Priority, Send
 from swarmd_protocols.swim.mesh import relay
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, reached
-from swarmd_protocols.swim.mesh.relay import Onward, Relay, Taken
+from swarmd_protocols.swim.mesh.relay import Relay
+from swarmd_protocols.swim.mesh.relay_words import Onward, Taken, decode_message
 from swarmd_protocols.swim.mesh.routes import Routes, Way
 from swarmd_protocols.swim.messages import Ping, Sub
 from tests.support.mesh_net import MeshNet
@@ -113,9 +114,52 @@ def what_was_taken_goes_on_though_its_way_became_dearer() -> None:
     truth, onward = view.routes, Onward(target, 9, 20, True, bytes(8), 0, 1, bytes(100))
     assert one._take(first, onward, net.now)
     view.routes = _Believes(Way(30, 4, last))
-    sent = [relay.decode_message(effect.payload) for effect in one._turn(net.now) if isinstance(effect, Send)]
+    sent = [decode_message(effect.payload) for effect in one._turn(net.now) if isinstance(effect, Send)]
     view.routes = truth
     assert [part.cost for part in sent if isinstance(part, Onward)] == [19]
+
+
+def what_has_nobody_nearer_left_takes_another_way() -> None:
+    """The next hop has moved away, and who is left reckons more than the part was taken for: it is stamped anew.
+
+    That takes a hop more of those it has, so it ends however the others' ways change.
+    """
+    net = formed(4)
+    first, one, target = net.hosts[0].node.node, relay_of(net, 1), net.hosts[3].node.node
+    core, last = net.hosts[1].node._core, net.hosts[2].node.node[:KEY_BYTES]
+    core.now_ns = net.now
+    truth, hops = core.view.routes, 9
+    assert one._take(first, Onward(target, hops, 9, True, bytes(8), 0, 1, bytes(100)), net.now)
+    parts = []
+    for step in range(40):
+        core.view.routes = _Believes(Way(20 + 5 * step, 16 + 5 * step, last))
+        core.now_ns = net.now + step * 100_000_000
+        sent = [decode_message(effect.payload) for effect in one._turn(core.now_ns) if isinstance(effect, Send)]
+        parts += [part for part in sent if isinstance(part, Onward)]
+    core.view.routes = truth
+    assert parts, "it has waited until it was dropped"
+    assert parts[0].cost == 20
+    assert parts[0].hops == hops - 1 - relay._ANEW_HOPS
+    assert all(part.hops >= 1 for part in parts)
+    assert len({part.hops for part in parts}) > 1, "each time it is stamped anew costs a hop"
+
+
+def what_comes_back_is_left_to_its_sender() -> None:
+    """Who has handed a part on says nothing when it comes back from another: it would end there."""
+    net = formed(4)
+    one, target = relay_of(net, 1), net.hosts[3].node.node
+    first, second = net.hosts[0].node.node, net.hosts[2].node.node
+    net.hosts[1].node._core.now_ns = net.now
+    part = Onward(target, 9, 60_000, True, bytes(8), 0, 1, bytes(100))
+    assert _is_taken(one._take(first, part, net.now))
+    assert _is_taken(one._take(second, part, net.now)), "it is still here, and seen to"
+    one._held.clear()
+    assert _is_taken(one._take(first, part, net.now)), "the first did not hear it"
+    assert not _is_taken(one._take(second, part, net.now))
+
+
+def _is_taken(effects: list[relay.SubEffect]) -> bool:
+    return any(isinstance(one, Send) and isinstance(decode_message(one.payload), Taken) for one in effects)
 
 
 class _Believes:
@@ -299,6 +343,28 @@ def _dearer_ways_are_none(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "_go", go)
 
 
+def _never_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "_ANEW_HOPS", relay.HOPS_MAX)
+
+
+def _anew_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "_ANEW_HOPS", 0)
+
+
+def _seen_is_taken(patch: pytest.MonkeyPatch) -> None:
+    whole = Relay._take
+
+    def take(self: Relay, sender: NodeId, onward: Onward, now_ns: int) -> list[relay.SubEffect]:
+        name = relay._name(onward)
+        return (
+            [Send(sender, encode(Taken(name)), False, Priority.PROBE)]
+            if name in self._seen
+            else whole(self, sender, onward, now_ns)
+        )
+
+    patch.setattr(Relay, "_take", take)
+
+
 def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
     whole = Relay._take
     patch.setattr(
@@ -374,6 +440,9 @@ LAWS: list[tuple[Law, Mutant]] = [
     (what_is_sent_reliably_arrives_once, _nobody_answers),
     (who_has_not_taken_a_node_in_hands_nothing_on_for_it, _one_side_is_enough),
     (what_was_taken_goes_on_though_its_way_became_dearer, _dearer_ways_are_none),
+    (what_has_nobody_nearer_left_takes_another_way, _never_anew),
+    (what_has_nobody_nearer_left_takes_another_way, _anew_for_nothing),
+    (what_comes_back_is_left_to_its_sender, _seen_is_taken),
     (large_frames_arrive_whole, _parts_are_wholes),
     (nothing_goes_in_a_circle, _cost_need_not_fall),
     (a_flood_costs_a_bound_and_keeps_room_for_others, _handing_on_is_free),

@@ -1,7 +1,7 @@
 """Golden bytes of what members hand on for others."""
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.swim.mesh.relay import HOPS_MAX, PART_BYTES, PARTS_MAX, Onward, Taken
+from swarmd_protocols.swim.mesh.relay_words import HOPS_MAX, PART_BYTES, PARTS_MAX, Onward, Taken
 from tests.support.paths import ROOT
 
 PATH = ROOT / "protocols" / "vectors" / "relay.json"

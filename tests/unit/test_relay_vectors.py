@@ -8,7 +8,8 @@ import pytest
 from swarmd_protocols.channel.channel import PAIR_OVERHEAD_BYTES
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, encode, join
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.swim.mesh.relay import NAME, PART_BYTES, PARTS_MAX, Onward, Taken, decode_message
+from swarmd_protocols.swim.mesh.relay import NAME
+from swarmd_protocols.swim.mesh.relay_words import PART_BYTES, PARTS_MAX, Onward, Taken, decode_message
 from swarmd_protocols.swim.messages import Sub
 from tests.support.relay_vectors import PATH, TARGET, document, vectors
 

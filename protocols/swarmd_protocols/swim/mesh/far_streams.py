@@ -50,7 +50,8 @@ from swarmd_protocols.swim.mesh.far_words import (
     stuck_body,
     units_of,
 )
-from swarmd_protocols.swim.mesh.relay import PART_BYTES, Relay
+from swarmd_protocols.swim.mesh.relay import Relay
+from swarmd_protocols.swim.mesh.relay_words import PART_BYTES
 
 _S, _MS = 1_000_000_000, 1_000_000
 WINDOW_MAX, _WINDOW_BEGIN = 16, 4.0

@@ -10,6 +10,8 @@ this file keeps:
 - Nobody on the way can read or change a frame: the pair at its ends has sealed it, and its ends alone act on it.
 - A hop stamps what the rest of the way costs by its own reckoning; who takes it must reckon less. A part that was taken
   is not taken again. So nothing goes in a circle, whatever anybody reports, and nothing goes farther than `HOPS_MAX`.
+- Where nobody near costs less any more than what a part was taken for, as where its way breaks while nodes move, it is
+  stamped anew, once a hop and for `_ANEW_HOPS`; who has handed it on before says nothing, and another is asked.
 - Only near members hand anything on, and only to members: who is revoked has no session that could.
 - What is handed on for others has a budget of bytes; near members who bring something take turns in it, so that none
   can use what another needs.
@@ -20,10 +22,9 @@ this file keeps:
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
-from msgspec import Meta
 
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.channel import STREAM, Channel, Session
@@ -35,22 +36,23 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES
+from swarmd_protocols.swim.mesh.relay_words import (
+    HOPS_MAX,
+    PART_BYTES,
+    PARTS_MAX,
+    Onward,
+    Taken,
+    decode_message,
+)
 from swarmd_protocols.swim.rules import fingerprint
 
 _S, _MS = 1_000_000_000, 1_000_000
 NAME = "relay"
-HOPS_MAX = 12
-"""Hops of a frame at most: twice the diameter of 50 nodes in a field where each hears six; longer chains lose more than
-they carry."""
-PART_BYTES = 1_056
-"""Bytes of a frame in one part: with what wraps it once more, a datagram."""
 PART_LEAST_BYTES = 128
 """What a part costs a budget at least, bytes: what wraps it once more takes so much, however little there is in it."""
 SHORT_BYTES = 320
 """Parts of so many bytes at most go before longer ones of the same near member: commands, answers and the time are
 short, a stream's parts are not, and a third of one's bytes is no delay for it."""
-PARTS_MAX = 16
-"""Parts of a frame at most, 17 kB: at 99.8 % a part over four hops, 97 in 100 come whole."""
 WHOLE_MAX_BYTES = PART_BYTES * PARTS_MAX - 64
 """Bytes of one encoded message that goes in a frame of parts, without its seal and heads; larger ones are streams."""
 ACK_NS = 100 * _MS
@@ -59,6 +61,8 @@ TRIES = 2
 """Times that one near member is asked in turn, before another is."""
 AGAIN_NS = 300 * _MS
 """What nobody takes waits so long before all are tried anew, nanoseconds: a report of a lost link takes as long."""
+_ANEW_HOPS = 1
+"""Hops that a part has left less where it is stamped anew: with those of the way to it, four times in all at most."""
 _PARKED_NS = 3 * _S
 """Whatever has not gone on for so long is dropped, nanoseconds: whoever wanted it has asked again."""
 RELAY_BYTES_S, _RELAY_BURST_BYTES = 4_000, 24_000
@@ -75,50 +79,6 @@ _WHOLES_MAX, _WHOLES_SHARE = 32, 8
 _WHOLE_NS = 10 * _S
 """A frame whose parts have not all come so long after the first is let go, nanoseconds."""
 _TICK: TimerKey = (NAME,)
-
-_Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
-_Name = Annotated[bytes, Meta(min_length=8, max_length=8)]
-
-
-class Onward(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A part of a frame that is not for whom it is sent to, or is."""
-
-    target: _Id
-    hops: Annotated[int, Meta(ge=1, le=HOPS_MAX)]
-    """Hops that this one is, or less, before it is given up."""
-    cost: Annotated[int, Meta(ge=1, le=65_535)]
-    """What the way from the sender to the target costs, by its reckoning, quarters of a transmission."""
-    sure: bool
-    """It is kept until the next hop has it; otherwise it goes once, and nobody answers."""
-    whole: _Name
-    """Names the frame that this is a part of: 64 bits of its BLAKE2b."""
-    part: Annotated[int, Meta(ge=0, lt=PARTS_MAX)]
-    parts: Annotated[int, Meta(ge=1, le=PARTS_MAX)]
-    data: Annotated[bytes, Meta(min_length=1, max_length=PART_BYTES)]
-
-
-class Taken(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The sender of this has the part, and sees to it."""
-
-    name: _Name
-
-
-_DECODER: msgspec.msgpack.Decoder[Onward | Taken] = msgspec.msgpack.Decoder(Onward | Taken)
-
-
-def decode_message(payload: bytes) -> Onward | Taken:
-    """One message of a near member.
-
-    Raises:
-        WireError: It is none, or out of its bounds.
-    """
-    try:
-        message = _DECODER.decode(payload)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise WireError(f"not a relay's message: {error}") from error
-    if isinstance(message, Onward) and message.part >= message.parts:
-        raise WireError(f"part {message.part} of {message.parts}")
-    return message
 
 
 class Seals(Protocol):
@@ -147,6 +107,10 @@ class _Held(msgspec.Struct):
     """Who was asked, and how often since all were asked anew."""
     asked: set[NodeId] = msgspec.field(default_factory=set)
     """Everybody who was ever asked: whose word that it was taken counts."""
+    is_anew: bool = False
+    """It was stamped anew in this round."""
+    rounds: int = 0
+    """How often all were asked in vain."""
 
 
 class _Whole(msgspec.Struct):
@@ -307,7 +271,9 @@ class Relay:
         word = Send(sender, encode(Taken(name)), False, Priority.PROBE)
         taken: list[SubEffect] = [word] if onward.sure else []
         if name in self._seen:
-            return taken  # It did not hear that.
+            # It did not hear that; or the part was stamped anew and came back to where it has been.
+            is_seen_to = self._seen[name] == sender or name in self._held or onward.target == self._core.own.node
+            return taken if is_seen_to else []
         if onward.target == self._core.own.node:
             self._remember(name, sender)
             self._arrive(sender, onward, now_ns)
@@ -451,9 +417,13 @@ class Relay:
         # What it was taken for need not hold any more: while nodes move a way becomes dearer by the second. What is
         # stamped falls all the same, so that the part goes on and in no circle.
         cost = min(ways[0].cost, onward.cost - 1) if ways else 0
-        for way in ways:
-            member = near.get(way.near)
-            if member is None or member.node == held.via or way.rest >= cost or held.tried.get(member.node, 0) >= TRIES:
+        others = [(way, near[way.near]) for way in ways if way.near in near and near[way.near].node != held.via]
+        left = [way for way, member in others if not held.rounds or held.tried.get(member.node, 0) < TRIES]
+        if left and not held.is_anew and onward.hops > _ANEW_HOPS + 1 and all(way.rest >= cost for way in left):
+            held.is_anew, cost = True, left[0].cost
+            onward = held.onward = msgspec.structs.replace(onward, cost=cost + 1, hops=onward.hops - _ANEW_HOPS)
+        for way, member in others:
+            if way.rest >= cost or held.tried.get(member.node, 0) >= TRIES:
                 continue
             budget = self._own if held.via is None else self._others
             if not budget.take(now_ns, max(len(onward.data), PART_LEAST_BYTES)):
@@ -472,6 +442,8 @@ class Relay:
             return [Send(member.node, encode(stamped), False, Priority.PROBE)]
         if onward.sure:
             held.tried.clear()
+            held.is_anew = False
+            held.rounds += 1
             held.due_ns = now_ns + AGAIN_NS
         else:
             self._drop(name)
