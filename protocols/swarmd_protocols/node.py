@@ -73,7 +73,8 @@ from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.sender import FrameSender, bytes_out, trust_key
 from swarmd_protocols.swim.swim import Swim
 from swarmd_protocols.trust.identity import Identity, open_trust
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
+from swarmd_protocols.trust.requests import AddStatement
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, Trust
 
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")

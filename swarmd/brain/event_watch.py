@@ -22,7 +22,8 @@ from swarmd_protocols.releases.agent import Note
 from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from swarmd_protocols.state.observations import EventsLearned, ObjectChanged, ObjectView
-from swarmd_protocols.trust.trust import Trust, TrustChanged
+from swarmd_protocols.trust.requests import TrustChanged
+from swarmd_protocols.trust.trust import Trust
 
 CLOCK_STEP_MS = 100
 """Swarm time that jumps by more between two looks was set, not slewed: slewing moves it by half a millisecond."""

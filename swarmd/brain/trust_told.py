@@ -11,7 +11,7 @@ from swarmd.api.bus import Bus, Notice
 from swarmd.api.daemon import TRUST_KEY
 from swarmd_protocols.effects import SetMeta, StateChanged
 from swarmd_protocols.summary import TrustSummary
-from swarmd_protocols.trust.trust import TrustChanged
+from swarmd_protocols.trust.requests import TrustChanged
 
 _SETTLE_S = 1.0
 """Seconds that changes are gathered for: a root brings a dozen statements, and one entry tells of all."""

@@ -27,7 +27,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, LocalDetection, ObjectView
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.thumbs.requests import Fetch
-from swarmd_protocols.trust.trust import AddStatement
+from swarmd_protocols.trust.requests import AddStatement
 
 
 class View:

@@ -11,7 +11,8 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.effects import Command, MemberState
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.trust.identity import Identity
-from swarmd_protocols.trust.trust import AddStatement, Trust
+from swarmd_protocols.trust.requests import AddStatement
+from swarmd_protocols.trust.trust import Trust
 from tests.support.swim_net import Net
 
 CRYPTO = NaClCrypto()

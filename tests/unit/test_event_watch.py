@@ -35,7 +35,7 @@ from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from swarmd_protocols.state.observations import ObjectChanged, ReviewView
 from swarmd_protocols.trust.identity import make_dev_identity
-from swarmd_protocols.trust.trust import TrustChanged
+from swarmd_protocols.trust.requests import TrustChanged
 from tests.support.swim_net import Net
 
 ME, PEER, OTHER = (NodeId(bytes([number]) * 16) for number in (1, 2, 3))

@@ -16,7 +16,8 @@ from swarmd_protocols.swim.first_contact import FirstContact
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Sections, Statement, Sub
 from swarmd_protocols.swim.rules import fingerprint
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, TrustChanged
+from swarmd_protocols.trust.requests import TrustChanged
+from swarmd_protocols.trust.trust import TRUST_JOURNAL
 
 _S = 1_000_000_000
 _MS = 1_000_000

@@ -96,21 +96,6 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
         return self.value.counter, self.digest
 
 
-class TrustChanged(msgspec.Struct, frozen=True, gc=False):
-    """Detail of `StateChanged("node", ...)`: a statement of trust was taken; group keys may be new."""
-
-    kind: str
-    """"root", "revoke", "node" or "group"."""
-
-
-class AddStatement(msgspec.Struct, frozen=True, gc=False):
-    """Request to the sub-protocol "node": take a statement of trust that the operator signed."""
-
-    kind: str
-    """"root", "revoke", "node" or "group"."""
-    statement: bytes
-
-
 class Trust:
     """See the module; `swarmd_protocols.trust.view` has what sub-protocols may ask."""
 
@@ -356,9 +341,8 @@ class Trust:
     def _is_over_room(self) -> bool:
         """Whether one key may have more revocations than it has room for."""
         held = self._revocations
-        return len(held) > REVOCATIONS_PER_KEY or sum(len(one.statement) for one in held.values()) > (
-            REVOCATION_BYTES_PER_KEY
-        )
+        size = sum(len(one.statement) for one in held.values())
+        return len(held) > REVOCATIONS_PER_KEY or size > REVOCATION_BYTES_PER_KEY
 
     def _cut_revocations(self) -> dict[bytes, _Held]:
         """Keep what every key has room for; returns the rest. Who is out and which group keys hold follows."""
@@ -367,8 +351,7 @@ class Trust:
             envelopes = {digest: decode_envelope(one.statement) for digest, one in held.items()}
             ranks = {digest: one.rank for digest, one in held.items()}
             keys, named = self.role("revoke")[0], self.chain.current.kept
-            room, room_bytes = REVOCATIONS_PER_KEY, REVOCATION_BYTES_PER_KEY
-            kept = first_of_each_key(envelopes, ranks, room, keys, named, room_bytes)
+            kept = first_of_each_key(envelopes, ranks, REVOCATIONS_PER_KEY, keys, named, REVOCATION_BYTES_PER_KEY)
             self._revocations = {digest: one for digest, one in held.items() if digest in kept}
         self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
         # A group key that names one of the rest goes too: who comes later could not take it, and none are told apart.

@@ -467,9 +467,8 @@ class FarStreams:
             hop = self._relay.first_hop(node) if one.next else None
         came = min(len(one.data), (one.upto + len(one.got)) * UNIT_BYTES)
         self._unsent(one.subprotocol, node)
-        effects: list[SubEffect] = [
-            StateChanged(NAME, Unsent(node, one.subprotocol, len(one.data), came, hop, is_hops_word, why))
-        ]
+        unsent = Unsent(node, one.subprotocol, len(one.data), came, hop, is_hops_word, why)
+        effects: list[SubEffect] = [StateChanged(NAME, unsent)]
         if core.now_ns - self._alarmed.get(node, -_ALARM_GAP_NS) >= _ALARM_GAP_NS:
             while len(self._alarmed) >= TARGETS_MAX:
                 del self._alarmed[next(iter(self._alarmed))]
