@@ -183,6 +183,26 @@ def test_a_pool_is_bounded_and_a_job_that_always_fails_is_given_up() -> None:
     assert pool.size == 0
 
 
+def test_a_job_is_not_given_up_while_somebody_works_on_it() -> None:
+    """The last failure allowed, of one lease of two: the other may still answer, and no third is begun."""
+    pool, now_ns = Pool(), 0
+    pool.offered({"a": 1_000 * MS})
+    pool.put(1)
+    for _ in range(TRIES_MAX - 1):
+        (lease,) = pool.take(now_ns)
+        assert pool.failed(lease.number, now_ns) is None
+        now_ns += 60 * S
+    (slow,) = pool.take(now_ns)
+    now_ns += 1_500 * MS
+    pool.offered({"a": 1_000 * MS, "b": 10 * MS, "c": 10 * MS})
+    (double,) = pool.take(now_ns)
+    assert pool.failed(double.number, now_ns) is None
+    assert pool.take(now_ns) == []
+    found = pool.done(slow.number, 0, now_ns + MS)
+    assert found == (1, [])
+    assert pool.size == 0
+
+
 def test_who_leaves_gives_its_jobs_back_first_in_line() -> None:
     pool = Pool()
     pool.offered({"a": 10 * MS})

@@ -38,18 +38,22 @@ from swarmd_protocols.offload.decisions import (
 from swarmd_protocols.offload.dispatcher import TIMERS, Dispatcher, DispatcherConfig
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME
-from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal
+from swarmd_protocols.offload.messages import Answer, Bound, Deny, Grant, Offered, Refusal
 from swarmd_protocols.offload.placement import Need, Offer, ability_number, come_by_ns
 from swarmd_protocols.offload.placement import Offered as OfferedBundle
 from swarmd_protocols.offload.purse import FREE, CostRule, Purse
 from swarmd_protocols.offload.tickets import HeldTicket, open_ticket
 from swarmd_protocols.offload.under_way import (
+    TICKETS_MAX,
     Asking,
     Open,
+    ask_ticket,
     begin_now,
     input_sha256_for,
     is_paid,
+    kept_for,
     key_of,
+    let_go,
     may_be_kept,
     own_run,
     request_of,
@@ -61,8 +65,6 @@ from swarmd_protocols.offload.under_way import (
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 _MS = 1_000_000
-_TICKETS_MAX = 256
-"""Tickets held; the oldest goes."""
 _RENEW_MS = 6_000
 """With less left than this a ticket that is used is asked for anew: a fifth of the longest life."""
 _LOW = 8
@@ -88,8 +90,12 @@ class Borrower:
         is_well_formed: Callable[[bytes, bytes], bool],
         rule: CostRule = FREE,
         is_worthless: Callable[[bytes], bool] = lambda data: False,
+        is_let_in: Callable[[NodeId], bool] = lambda lender: True,
     ) -> None:
-        """Know no lender; the arguments are those of `Offload`, and `rule` says what may be spent."""
+        """Know no lender; the arguments are those of `Offload`, `rule` says what may be spent and `is_let_in` whether
+        a lender that has answered is a member still, and one that may be asked.
+        """
+        self._is_let_in = is_let_in
         self._is_worthless = is_worthless
         self._purse = Purse(rule)
         self._ledger = ledger
@@ -141,7 +147,7 @@ class Borrower:
     def on_borrow(self, ask: requests.Borrow, now_ns: int) -> list[SubEffect]:
         """A program wants an answer."""
         one = Open(ask, sha256(ask.data).digest())
-        kept = self._kept.get(key_of(one), now_ns) if may_be_kept(ask) else None
+        kept = kept_for(one, self._kept, self._is_let_in, now_ns)
         if kept is not None:
             settle = requests.Settle(ask.number, kept.data, kept.lender, ask.digest, False, is_kept=True)
             return [Order(NAME, settle)]
@@ -172,7 +178,7 @@ class Borrower:
             if held is not None and where not in waited and self._has_ticket(*where, now_ns):
                 effects += self._renew(held, where, now_ns)
             elif asking is None or now_ns - asking.at_ns >= (LEFT_NS if asking.is_denied else _AGAIN_NS):
-                effects += _ask_ticket(self._asking, where, still_waiting(asking, self._open), now_ns)
+                effects += ask_ticket(self._asking, where, still_waiting(asking, self._open), now_ns)
         return effects
 
     def on_ran(self, job: int, data: bytes | None, now_ns: int) -> list[SubEffect]:
@@ -268,14 +274,14 @@ class Borrower:
         if ticket.lender != sender or ticket.borrower != self._node or ticket.digest not in digests:
             return self._refuse(sender, "a ticket for another borrower or bundle")
         rest, now_ms = HeldTicket.new(ticket, self._tickets.get((sender, ticket.digest))), self._physical_ms(now_ns)
-        if not rest.is_good(0, now_ms):
+        if not rest.is_good(1, now_ms):
             # Empty or over before it is used, or used up: asked for anew at once, the next one would be no better.
             return self.on_deny(sender, Deny(ticket.digest, messages.REASONS.index("expired")), now_ns)
         asking = self._asking.pop((sender, ticket.digest))
         self._dispatcher.times_of(sender).met(now_ns - asking.at_ns)
         self._tickets.pop((sender, ticket.digest), None)
         self._tickets[sender, ticket.digest] = replace(rest)
-        while len(self._tickets) > _TICKETS_MAX:
+        while len(self._tickets) > TICKETS_MAX:
             del self._tickets[next(iter(self._tickets))]
         effects: list[SubEffect] = []
         for number, attempt in asking.waiting:
@@ -355,7 +361,7 @@ class Borrower:
                 one.asks(attempt, lender, digest, held_until_ns)
                 return self._request(one, attempt, lender, now_ns)
             case decisions.Begin(number, attempt):
-                return begin_now(self._open[number], attempt, self._tickets, now_ns)
+                return begin_now(self._open[number], attempt, self._tickets, self._keys, now_ns)
             case Cancel(number, attempt):
                 return self._cancel(number, attempt)
             case Deliver(number, attempt):
@@ -395,7 +401,7 @@ class Borrower:
                 return self._fail(ask.number, attempt, lender, now_ns)
             asking.waiting.append((ask.number, attempt))
             return []
-        return _ask_ticket(self._asking, where, [*still_waiting(asking, self._open), (ask.number, attempt)], now_ns)
+        return ask_ticket(self._asking, where, [*still_waiting(asking, self._open), (ask.number, attempt)], now_ns)
 
     def _note_check(self, lender: NodeId, is_right: bool, now_ns: int) -> list[SubEffect]:
         was_ejected = self.is_ejected(lender, now_ns)
@@ -422,7 +428,7 @@ class Borrower:
         if not is_due or (asking is not None and now_ns - asking.at_ns < _AGAIN_NS):
             return []
         times.wants_way = False
-        return _ask_ticket(self._asking, where, [], now_ns)
+        return ask_ticket(self._asking, where, [], now_ns)
 
     def _fail(
         self, number: int, attempt: int, lender: NodeId, now_ns: int, *, is_its_fault: bool = True
@@ -476,7 +482,9 @@ class Borrower:
         for table in (self._tickets, self._asking):
             for where in [where for where in table if where[0] == node]:
                 del table[where]
-        return self._decide(OfferHeard(Offer(node, (), 0, now_ns, is_reachable=False)), now_ns)
+        told = [effect for one in self._open.values() for effect in let_go(one, node, self._purse)]
+        told = told if node in self._keys else []
+        return told + self._decide(OfferHeard(Offer(node, (), 0, now_ns, is_reachable=False)), now_ns)
 
     def _refuse(self, sender: NodeId, reason: str) -> list[SubEffect]:
         self.counts["refused"] += 1
@@ -485,14 +493,3 @@ class Borrower:
 
 def _timer(number: int, what: str) -> TimerKey:
     return (NAME, "ask", number, what)
-
-
-def _ask_ticket(
-    table: dict[tuple[NodeId, bytes], Asking], where: tuple[NodeId, bytes], waiting: list[tuple[int, int]], now_ns: int
-) -> list[SubEffect]:
-    table.pop(where, None)
-    table[where] = Asking(now_ns, waiting)
-    while len(table) > _TICKETS_MAX:
-        del table[next(iter(table))]
-    lender, digest = where
-    return [Send(lender, messages.encode_message(Ask(digest)), True, Priority.SYNC)]

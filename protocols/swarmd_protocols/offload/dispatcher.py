@@ -266,6 +266,8 @@ class Dispatcher:
         lender = one.tried[attempt]
         if lender is not None:
             self._believe(lender)
+        if now_ns > one.need.deadline_ns:
+            return self._on_timer(number, _DEADLINE, now_ns)  # The timer is late, where the process was busy or frozen.
         self._measure(one, attempt, now_ns, is_answer=True)
         for other in sorted(one.live - {attempt}):
             self._outrun(one, other, now_ns)

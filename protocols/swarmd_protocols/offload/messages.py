@@ -44,6 +44,8 @@ DIGEST_BYTES = 32
 """Of a bundle: SHA-256."""
 UNKNOWN_BATTERY = 0xFFFF
 """Stands for a lender without a battery, or one that does not know it."""
+OFFER_MAX_BYTES = 1_000
+"""Of what a lender signs: it goes as a datagram, and is read before its signature is looked at."""
 GOOD_MAX_MS = 30_000
 """An offer that says it is good for longer is no offer: the lender would have left the air long before."""
 _TIME_MAX_US = 600_000_000
@@ -216,8 +218,9 @@ def decode_message(data: bytes) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a message about borrowing: {error}") from error
     match message:
-        case Offered(_, signature):
+        case Offered(body, signature):
             _check(len(signature) == 64, "a signature has 64 bytes")
+            _check(len(body) <= OFFER_MAX_BYTES, f"an offer has at most {OFFER_MAX_BYTES} bytes")
         case Ask(digest):
             _check(len(digest) == DIGEST_BYTES, "a bundle is named by 32 bytes")
         case Grant(ticket):

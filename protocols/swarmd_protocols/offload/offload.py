@@ -119,6 +119,7 @@ class Offload:
             is_well_formed,
             config.cost,
             is_worthless,
+            self._is_let_in,
         )
         self._borrowers: dict[NodeId, bytes] = {}
         """Who can be reached and may borrow, with their keys."""
@@ -382,6 +383,11 @@ class Offload:
         own = self._certified(self.node)
         found = {node: _broken(rule, self._certified(node), own) for node in self._near}
         return {node: name for node, name in found.items() if name}
+
+    def _is_let_in(self, lender: NodeId) -> bool:
+        """Whether a lender's word counts: where the fleet signs who its members are, only theirs, and by the rule."""
+        own, its = self._certified(self.node), self._certified(lender)
+        return (own is None or its is not None) and not _broken(self._config.borrow_from, its, own)
 
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
         config = self._config

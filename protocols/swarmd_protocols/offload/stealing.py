@@ -205,8 +205,8 @@ class Pool:
         one = self._jobs[lease.job]
         one.failures += 1
         self._back(number)
-        if one.failures < TRIES_MAX:
-            return None
+        if one.failures < TRIES_MAX or one.leases:
+            return None  # Whoever else holds it may answer.
         self.counts["given_up"] += 1
         self.drop(lease.job)
         return lease.job
@@ -239,7 +239,8 @@ class Pool:
             slowest, left_ns = None, 0.0
             for lease in self._leases.values():
                 one = self._jobs[lease.job]
-                if len(one.leases) < _COPIES and self._left_ns(lease, now_ns) > left_ns:
+                may_double = len(one.leases) < _COPIES and one.failures < TRIES_MAX
+                if may_double and self._left_ns(lease, now_ns) > left_ns:
                     slowest, left_ns = lease, self._left_ns(lease, now_ns)
             if slowest is not None and takes_ns < _SOONER * left_ns:
                 self.counts["doubled"] += 1

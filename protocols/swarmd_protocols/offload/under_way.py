@@ -3,17 +3,20 @@
 Nothing here decides: `borrowing.py` does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
-from swarmd_protocols.offload.cache import Key
+from swarmd_protocols.offload.cache import AnswerCache, Kept, Key
 from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.offload.purse import Cost, Purse
 from swarmd_protocols.offload.tickets import HeldTicket
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+
+TICKETS_MAX = 256
+"""Held, and asked for; the oldest goes."""
 
 
 @dataclass(slots=True)
@@ -24,6 +27,18 @@ class Asking:
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """Requests and attempts."""
     is_denied: bool = False
+
+
+def ask_ticket(
+    table: dict[tuple[NodeId, bytes], Asking], where: tuple[NodeId, bytes], waiting: list[tuple[int, int]], now_ns: int
+) -> list[SubEffect]:
+    """Ask for a ticket, for so many requests."""
+    table.pop(where, None)
+    table[where] = Asking(now_ns, waiting)
+    while len(table) > TICKETS_MAX:
+        del table[next(iter(table))]
+    lender, digest = where
+    return [Send(lender, messages.encode_message(messages.Ask(digest)), True, Priority.SYNC)]
 
 
 def still_waiting(asking: Asking | None, requests_open: Mapping[int, "Open"]) -> list[tuple[int, int]]:
@@ -102,6 +117,29 @@ def key_of(one: Open) -> Key:
     return Key(one.input_sha256, one.ask.recipe, one.ask.digest)
 
 
+def kept_for(one: Open, kept: AnswerCache, is_let_in: Callable[[NodeId], bool], now_ns: int) -> Kept | None:
+    """The answer that was kept for a request; of no lender that it may not be sent to, and of none that is out now."""
+    found = kept.get(key_of(one), now_ns) if may_be_kept(one.ask) else None
+    if found is None or found.lender is None:
+        return found
+    if not is_let_in(found.lender):
+        kept.forget(found.lender)
+        return None
+    return found if found.lender not in one.ask.but and one.ask.only in (None, found.lender) else None
+
+
+def let_go(one: Open, lender: NodeId, purse: Purse) -> list[SubEffect]:
+    """A lender lends no more: nothing is set aside for it, and it need not go on with what it was sent."""
+    effects: list[SubEffect] = []
+    for attempt in [attempt for attempt, node in one.lenders.items() if node == lender]:
+        del one.lenders[attempt]
+        purse.give_back(one.prices.pop(attempt, 0))
+        if attempt in one.sent_ns:
+            cancel = messages.Cancel(wire_number(one.ask.number, attempt))
+            effects.append(Send(lender, messages.encode_message(cancel), True, Priority.SYNC))
+    return effects
+
+
 def data_for(ask: requests.Borrow, lender: NodeId) -> bytes:
     """What travels to one lender."""
     if not ask.lane_key:
@@ -132,7 +170,11 @@ def request_of(one: Open, attempt: int, lender: NodeId, ticket: int, now_ns: int
 
 
 def begin_now(
-    one: Open, attempt: int, tickets: Mapping[tuple[NodeId, bytes], HeldTicket], now_ns: int
+    one: Open,
+    attempt: int,
+    tickets: Mapping[tuple[NodeId, bytes], HeldTicket],
+    reached: Container[NodeId],
+    now_ns: int,
 ) -> list[SubEffect]:
     """Tell whoever holds a request to begin: the same request once more, to be begun at once.
 
@@ -142,6 +184,8 @@ def begin_now(
     if attempt not in one.sent_ns:
         return []  # It waits for its ticket still; or the one before it failed as it was sent, and this is the next.
     lender = one.lenders[attempt]
+    if lender not in reached:
+        return []  # Both have gone at once, and its turn comes.
     held = tickets.get((lender, one.digests[attempt]))
     request = request_of(one, attempt, lender, 0 if held is None else held.ticket.number, now_ns)
     if not request.left_ms:
