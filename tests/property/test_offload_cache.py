@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.offload import borrowing, requests
+from swarmd_protocols.offload import borrowing, requests, under_way
 from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept, Key
 from swarmd_sim.world.belady import belady_hits
 from tests.support.mutants import assert_found
@@ -180,7 +180,8 @@ def _an_older_answer_stays(patch: pytest.MonkeyPatch) -> None:
 
 def _recipes_do_not_count(patch: pytest.MonkeyPatch) -> None:
     whole = borrowing.key_of
-    patch.setattr(borrowing, "key_of", lambda one: replace(whole(one), recipe=b""))
+    for module in (borrowing, under_way):
+        patch.setattr(module, "key_of", lambda one: replace(whole(one), recipe=b""))
 
 
 def _liars_are_quoted(patch: pytest.MonkeyPatch) -> None:
