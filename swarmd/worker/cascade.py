@@ -188,6 +188,8 @@ class Scene:
                 self._learn(digest, box, label, score)
         for at in np.flatnonzero(is_free):
             known[at].walk.add(digest, self.asking.missing)
+        if self.empty is not None:
+            self.empty.add(digest, self.asking.missing)
 
     def outputs(self, labels: tuple[str, ...]) -> dict[str, Array]:
         """As the lane gives them; `labels` are the own bundle's."""

@@ -266,7 +266,10 @@ class Elsewhere:
             judge_leaving(question.lets_out, self.leave)
         if question.far is not None:
             return await self._ask_handed(question, question.far, own, is_sound)
-        if question.what == METADATA or question.lane != DETECT:
+        if question.what == METADATA:
+            # What a program has sent along stays: it would pass by `lending.leave`, and a large one as an inference.
+            return await self._ask_dressed(question, Dressed(b"", None), own, is_sound)
+        if question.lane != DETECT:
             return await self._ask_dressed(question, Dressed(question.body, question.json_bytes), own, is_sound)
         began_ns = time.monotonic_ns()
         unread = self._forms.unread.nodes(began_ns)

@@ -33,11 +33,13 @@ Little endian; an answer without what was asked for: the token is not known (any
 
 import asyncio
 import contextlib
+import os
 import secrets
 import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -125,6 +127,7 @@ class Shelf:
     def start(self, listen: str) -> str:
         """Bind to HOST:PORT and serve; the address. Raises `TransportError`."""
         host, port = parse_address(listen)
+        _statm()
         self._bind(host, port)
         self._tasks = [asyncio.create_task(self._serve()), asyncio.create_task(self._watch())]
         return format_address(*self._address)
@@ -222,16 +225,18 @@ class Shelf:
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _bind(self, host: str, port: int) -> None:
-        sock = self._context.socket(zmq.ROUTER)
-        sock.ipv6 = is_ipv6(host)
-        sock.curve_server = True
-        sock.curve_publickey, sock.curve_secretkey = self._public, self._secret
-        _bound(sock)
-        sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+        sock: zmq.asyncio.Socket | None = None
         try:
+            sock = self._context.socket(zmq.ROUTER)
+            sock.ipv6 = is_ipv6(host)
+            sock.curve_server = True
+            sock.curve_publickey, sock.curve_secretkey = self._public, self._secret
+            _bound(sock)
+            sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
             sock.bind(f"tcp://{format_address(host, port)}")
         except zmq.ZMQError as error:
-            sock.close(linger=0)
+            if sock is not None:
+                sock.close(linger=0)
             raise TransportError(
                 f"lending.tensors {format_address(host, port)}: {error.strerror}; choose another port"
             ) from error
@@ -381,7 +386,10 @@ class Fetcher:
             raise OipError(413, f"the request has {size_bytes} bytes; at most {self._max_bytes} are taken")
         if self._held.total() + size_bytes > TOTAL_MAX_BYTES or self._held[host] + size_bytes > TOTAL_MAX_BYTES // 2:
             raise OipError(503, "too many large requests of other devices at once")
-        sock = self._context.socket(zmq.DEALER)
+        try:
+            sock = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            raise OipError(503, f"no connection can be begun: {error.strerror}") from error
         sock.ipv6 = is_ipv6(host)
         sock.curve_serverkey = z85.encode(place.key)
         sock.curve_publickey, sock.curve_secretkey = self._keys
@@ -482,5 +490,10 @@ async def hashed(data: bytes | bytearray) -> bytes:
 
 
 def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * 4096
+    return int(os.pread(_statm(), 256, 0).split()[1]) * 4096
+
+
+@cache
+def _statm() -> int:
+    """Open for good: who has taken all descriptors of this process must not have ended the watch over its memory."""
+    return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)

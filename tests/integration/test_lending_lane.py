@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import resource
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from hashlib import sha256
@@ -425,6 +427,35 @@ async def test_a_port_that_is_lost_is_listened_at_again() -> None:
             assert one.counters["lane_unbound"] == 3
             assert len(set(tries)) == 1
             await _serves(one)
+
+
+@law
+async def test_without_a_descriptor_left_nothing_is_begun_and_the_watch_goes_on() -> None:
+    fetcher = Fetcher(MIB)
+    async with shelf() as one:
+        try:
+            with one.lay_out(DATA, sha256(DATA).digest()) as place:
+                async with fetcher.visit("127.0.0.1", place) as lender:
+                    assert await lender.fetch() == DATA
+                before, least = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(0)
+                os.close(least)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (least, before[1]))
+                try:
+                    await asyncio.sleep(3 * lane.WATCH_S)
+                    with pytest.raises(OipError, match="Too many open files"):
+                        async with fetcher.visit("127.0.0.1", place):
+                            pass
+                    with one.lay_out(DATA, bytes(32)):
+                        pass
+                    with pytest.raises(TransportError):
+                        one._bind("127.0.0.1", 0)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            assert fetcher.held_bytes == 0
+            assert not any(task.done() for task in one._tasks)
+            await _serves(one)
+        finally:
+            fetcher.close()
 
 
 @given(st.binary(max_size=120), st.sampled_from([b"", b"G", b"P"]), st.booleans())

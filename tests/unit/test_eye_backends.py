@@ -6,6 +6,9 @@ which were skipped. What TensorRT is asked for is in `test_tensorrt_contract.py`
 
 import gc
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +119,34 @@ def test_conformance_corrupt_and_missing_files(kind: str, tmp_path: Path) -> Non
     gone = tmp_path / "gone"
     with pytest.raises(BackendError):
         found.load(Artefact("m", gone, gone), 1, _quiet)
+
+
+OVERWRITTEN = """
+import os, sys
+import numpy as np
+from pathlib import Path
+from swarmd_models.backends import backend_class
+from swarmd_models.backends.base import Artefact
+folder, kind = Path(sys.argv[1]), sys.argv[2]
+backend = backend_class(kind).load(Artefact("m", folder / "m.tflite", folder / "m.onnx"), 1, lambda text: None)
+backend.input_view()[:] = 7
+def run():
+    backend.infer()
+    return [view.copy() for view in backend.output_views()]
+before = run()
+for path in folder.iterdir():
+    with path.open("r+b") as file:
+        file.truncate(0)  # As `cp` and `scp` do.
+        file.write(bytes(4096))
+assert all(np.array_equal(one, other) for one, other in zip(before, run(), strict=True))
+"""
+
+
+def test_conformance_a_file_that_is_written_over_changes_nothing_that_runs(kind: str, tmp_path: Path) -> None:
+    for path in (BUNDLE.model_path, BUNDLE.onnx_path):
+        assert path is not None
+        shutil.copyfile(path, tmp_path / f"m{path.suffix}")
+    subprocess.run([sys.executable, "-c", OVERWRITTEN, str(tmp_path), kind], check=True)
 
 
 def test_conformance_golden_vectors(kind: str) -> None:

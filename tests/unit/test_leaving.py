@@ -10,12 +10,16 @@ import pytest
 from swarmd.worker.batcher import Batcher, BatcherConfig
 from swarmd.worker.cascade import Cascading
 from swarmd.worker.elsewhere import Elsewhere, Errand, Found, Own
+from swarmd.worker.http_server import Call
 from swarmd.worker.leaving import CROPS, FEATURES, FRAMES, LEVELS, NEVER, judge, redacted
 from swarmd.worker.lent import INFER, METADATA
 from swarmd.worker.oip import OipError, Question, Wanted, read_question
 from swarmd.worker.residency import Residency
 from swarmd_models.service import _IMAGE, _SEEN, DETECT
+from swarmd_protocols.offload import messages
+from tests.support.lending_pair import Free, Pair
 from tests.support.mutants import assert_found
+from tests.support.offload_swarm import DIGEST
 from tests.unit.test_offload_plans import ASKING, LARGER, OWN, detections
 
 
@@ -52,6 +56,28 @@ def test_nothing_passes_the_door_that_may_not() -> None:
                 assert await passes(allowed, INFER, lets_out) == (LEVELS.index(lets_out) <= at), (allowed, lets_out)
             assert await passes(allowed, METADATA, FRAMES), "a question about a model holds nothing of this device"
         assert not await passes(NEVER, INFER, FEATURES)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size_bytes", [1_000, 100_000, 1_000_000])
+def test_what_is_sent_along_with_a_question_about_a_model_stays(size_bytes: int) -> None:
+    """Through the brains, on the lane, and where it is so large that it would leave as an inference."""
+
+    async def run() -> None:
+        lent = Free()
+        lent.text = None  # type: ignore[attr-defined]
+        one = Pair(None, lent, has_lane=True)
+        try:
+            one.borrower.api._leave = one.borrower.api.elsewhere.leave = NEVER  # type: ignore[union-attr]
+            path, headers = f"/v2/models/m/versions/{DIGEST.hex()}", {"swarmd-borrow": "yes"}
+            secret = b"secret" * (size_bytes // 6)
+            async with asyncio.timeout(20):
+                await one.borrower.api.handle(Call("GET", path, headers, bytearray(secret)))
+            sent = [message for _, _, message in one.swarm.said if isinstance(message, messages.Request)]
+            assert [(b"secret" in message.data, message.lane_bytes) for message in sent] == [(False, 0)]
+        finally:
+            one.close()
 
     asyncio.run(run())
 

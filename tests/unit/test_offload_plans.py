@@ -151,6 +151,20 @@ def test_each_step_is_asked_once_and_only_by_what_is_in_its_band(tmp_path: Path)
         assert [errand.digest for errand in world.asked] == asked
 
 
+def test_what_one_step_has_settled_no_further_step_is_asked_about_where_nothing_is_seen() -> None:
+    steps = (Step(bytes.fromhex(LARGER), 0.2, 0.9, keep=1.0), Step(bytes.fromhex(LARGEST), 0.2, 0.9))
+    plan = Plan(Step(bytes.fromhex(OWN)), steps)
+    for missing, own, asked in (
+        (0.3, detections(), [LARGER]),  # 0.3 twice is 0.16.
+        (0.48, detections(), [LARGER, LARGEST]),
+        (0.1, OipError(503, "full"), [LARGER]),
+        (0.3, OipError(503, "full"), [LARGER, LARGEST]),
+    ):
+        world = World(Asking(plan, missing, 0.5), own, larger=detections(), largest=detections())
+        assert world.look()[0] == []
+        assert [errand.digest for errand in world.asked] == asked
+
+
 SCORE = st.floats(0.0, 1.0, allow_nan=False, width=32)
 ROWS = st.lists(st.tuples(st.integers(0, 5), SCORE, st.sampled_from(["hot", "cold"])), max_size=6)
 

@@ -66,9 +66,12 @@ class LiteRtBackend:
         chosen = _chosen(module, artefact.device)
         try:
             with quiet_stderr():
-                interpreter = module.Interpreter(model_path=str(artefact.tflite), num_threads=threads, **chosen)
+                # Read, not mapped: who writes over the file in place would end this process with SIGBUS, or have it
+                # answer with other weights than its digest names.
+                data = artefact.tflite.read_bytes()
+                interpreter = module.Interpreter(model_content=data, num_threads=threads, **chosen)
                 interpreter.allocate_tensors()
-        except (ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise BackendError(f"LiteRT refuses {artefact.tflite.name}: {_first_sentence(error)}") from error
         on = f", {artefact.device}" if artefact.device else ""
         return cls(interpreter, f"{_describe(module)}{on}, {threads} thread{'s' if threads > 1 else ''}")
