@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -429,6 +429,22 @@ async def test_a_port_that_is_lost_is_listened_at_again() -> None:
             await _serves(one)
 
 
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open nothing."""
+    before, taken = resource.getrlimit(resource.RLIMIT_NOFILE), [os.dup(0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, before[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for one in taken:
+            os.close(one)
+
+
 @law
 async def test_without_a_descriptor_left_nothing_is_begun_and_the_watch_goes_on() -> None:
     fetcher = Fetcher(MIB)
@@ -437,20 +453,14 @@ async def test_without_a_descriptor_left_nothing_is_begun_and_the_watch_goes_on(
             with one.lay_out(DATA, sha256(DATA).digest()) as place:
                 async with fetcher.visit("127.0.0.1", place) as lender:
                     assert await lender.fetch() == DATA
-                before, least = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(0)
-                os.close(least)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (least, before[1]))
-                try:
+                with no_descriptors():
                     await asyncio.sleep(3 * lane.WATCH_S)
+                with no_descriptors():
                     with pytest.raises(OipError, match="Too many open files"):
                         async with fetcher.visit("127.0.0.1", place):
                             pass
-                    with one.lay_out(DATA, bytes(32)):
-                        pass
-                    with pytest.raises(TransportError):
+                    with one.lay_out(DATA, bytes(32)), pytest.raises(TransportError):
                         one._bind("127.0.0.1", 0)
-                finally:
-                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
             assert fetcher.held_bytes == 0
             assert not any(task.done() for task in one._tasks)
             await _serves(one)
