@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-import os
-import resource
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -427,45 +425,6 @@ async def test_a_port_that_is_lost_is_listened_at_again() -> None:
             assert one.counters["lane_unbound"] == 3
             assert len(set(tries)) == 1
             await _serves(one)
-
-
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """This process can open nothing."""
-    before, taken = resource.getrlimit(resource.RLIMIT_NOFILE), [os.dup(0)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, before[1]))
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.dup(0))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        for one in taken:
-            os.close(one)
-
-
-@law
-async def test_without_a_descriptor_left_nothing_is_begun_and_the_watch_goes_on() -> None:
-    fetcher = Fetcher(MIB)
-    async with shelf() as one:
-        try:
-            with one.lay_out(DATA, sha256(DATA).digest()) as place:
-                async with fetcher.visit("127.0.0.1", place) as lender:
-                    assert await lender.fetch() == DATA
-                with no_descriptors():
-                    await asyncio.sleep(3 * lane.WATCH_S)
-                with no_descriptors():
-                    with pytest.raises(OipError, match="Too many open files"):
-                        async with fetcher.visit("127.0.0.1", place):
-                            pass
-                    with one.lay_out(DATA, bytes(32)), pytest.raises(TransportError):
-                        one._bind("127.0.0.1", 0)
-            assert fetcher.held_bytes == 0
-            assert not any(task.done() for task in one._tasks)
-            await _serves(one)
-        finally:
-            fetcher.close()
 
 
 @given(st.binary(max_size=120), st.sampled_from([b"", b"G", b"P"]), st.booleans())

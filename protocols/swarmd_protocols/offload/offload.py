@@ -119,7 +119,7 @@ class Offload:
             is_well_formed,
             config.cost,
             is_worthless,
-            self._is_let_in,
+            lambda lender: _is_let_in(self._config.borrow_from, certified(lender), certified(node)),
         )
         self._borrowers: dict[NodeId, bytes] = {}
         """Who can be reached and may borrow, with their keys."""
@@ -384,11 +384,6 @@ class Offload:
         found = {node: _broken(rule, self._certified(node), own) for node in self._near}
         return {node: name for node, name in found.items() if name}
 
-    def _is_let_in(self, lender: NodeId) -> bool:
-        """Whether a lender's word counts: where the fleet signs who its members are, only theirs, and by the rule."""
-        own, its = self._certified(self.node), self._certified(lender)
-        return (own is None or its is not None) and not _broken(self._config.borrow_from, its, own)
-
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
         config = self._config
         far = [node for node in self._far if node in self._borrowers and node not in self._adrift]
@@ -422,6 +417,11 @@ class Offload:
 def _broken(rule: Whom, member: Certified | None, own: Certified | None) -> str:
     """By which of `RULES` a member is left out; no rule asks for a certificate either."""
     return "" if rule == EVERYBODY else rule.broken_by(member, own)
+
+
+def _is_let_in(rule: Whom, lender: Certified | None, own: Certified | None) -> bool:
+    """Whether a lender's word counts: where the fleet signs who its members are, only theirs, and by the rule."""
+    return (own is None or lender is not None) and not _broken(rule, lender, own)
 
 
 def _is_in_reach(peer: Peer) -> bool:
