@@ -4,6 +4,7 @@ A beacon is not signed. Whoever holds the group key casts them in any name, and 
 play them again elsewhere. Each law has a mutant that breaks it.
 """
 
+from collections.abc import Collection
 from random import Random
 
 import pytest
@@ -153,8 +154,8 @@ def no_beacon_keeps_a_node_from_finding_who_is_near() -> None:
     raise AssertionError("the node has not found who is near")
 
 
-def lie(net: MeshNet, thief: int, hears: list[int], gone: list[int]) -> None:
-    """A stolen key signs whom it hears, and who is gone, and tells its neighbours."""
+def lie(net: MeshNet, thief: int, hears: list[int], gone: list[int], frozen: Collection[int] = ()) -> None:
+    """A stolen key signs whom it hears, who of those is frozen, and who is gone, and tells its neighbours."""
     host = net.hosts[thief]
     core, wire = host.node._core, host.node._wire
     core.now_ns = net.now
@@ -162,7 +163,9 @@ def lie(net: MeshNet, thief: int, hears: list[int], gone: list[int]) -> None:
         NearBody(
             core.own.node,
             net.view(thief).reports._links.next_sequence(),
-            b"".join(own_of(net, other)[:KEY_BYTES] + b"\x04" for other in sorted(hears)),
+            b"".join(
+                own_of(net, other)[:KEY_BYTES] + (b"\x84" if other in frozen else b"\x04") for other in sorted(hears)
+            ),
             b"".join(life_key(own_of(net, other), net.hosts[other].node._core.own.boot) for other in gone),
             False,
         )

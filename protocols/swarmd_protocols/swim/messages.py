@@ -313,7 +313,8 @@ class LinksBody(msgspec.Struct, frozen=True, array_like=True):
 class NearBody(msgspec.Struct, frozen=True, array_like=True):
     """Type "near": the newest `sequence` of a reporter replaces the older ones, and its `Links`.
 
-    entries   first 4 bytes of a node's id | cost of the link, quarters of a transmission (1 byte); 5 bytes a node
+    entries   first 4 bytes of a node's id | 1 byte: cost of the link, quarters of a transmission, and 128 more where
+              the node is frozen, on whose word hangs that one is reached of whom others saw the end; 5 bytes a node
     gone      of each whose host says that no process listens there: first 4 bytes of its id, exclusive or its boot
     """
 

@@ -30,6 +30,9 @@ class NoMesh:
         """See `View.loses_link`: it is a verdict."""
         return False
 
+    def freezes(self, member: Member) -> None:
+        """See `View.freezes`."""
+
     def hangs_on(self, member: Member) -> bool:
         """See `View.hangs_on`."""
         return False

@@ -371,6 +371,9 @@ class Prober:
         loss = max(loss, _LINK_LOSS_MIN) if heard else loss
         believable = probe.attempts >= attempts_needed(loss, _ERROR_SUSPECT)
         certain = probe.attempts >= attempts_needed(loss, _ERROR_FAILED)
+        is_frozen = not heard and probe.host is HostAnswer.OPEN and certain
+        if is_frozen and elapsed_ns >= config.probe_window_ns * core.multiplier:
+            core.view.freezes(member)
         if elapsed_ns >= patience_ns and believable and (certain or not core.view.hangs_on(member)):
             self._judge.fail(member, f"silent to {probe.attempts} pings")
             return
@@ -384,7 +387,10 @@ class Prober:
             return max(10 * _MS, probe.started_ns + resend_ns[probe.attempts - 1] - core.now_ns)
         if core.isolated():
             return max(_S, len(core.table.reachable) * core.config.protocol_period_ns)
-        if probe.host is HostAnswer.OPEN:
+        loss = max(core.round_trip_loss, probe.member.link.loss)
+        # In a mesh others' lives may hang on whether it is frozen, so that is known first.
+        is_known = not core.view.weighs_links or probe.attempts >= attempts_needed(loss, _ERROR_FAILED)
+        if probe.host is HostAnswer.OPEN and is_known:
             return _S
         return 110 * _MS
 

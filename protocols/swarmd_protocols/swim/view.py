@@ -40,6 +40,10 @@ class Hops(Protocol):
         """A member is silent, or its host refuses (`gone`); whether that is no verdict about it."""
         ...
 
+    def freezes(self, member: Member) -> None:
+        """A member does not answer, beyond what losses explain, and its host does."""
+        ...
+
     def hangs_on(self, member: Member) -> bool:
         """Whether nobody else leads to a member, so that its link is given up on stronger evidence."""
         ...

@@ -115,6 +115,52 @@ def reached(own: Key, near: Heard, reports: Mapping[Key, Heard]) -> dict[Key, in
     return costs
 
 
+def awake(own: Key, near: Heard, links: Mapping[Key, Heard], frozen: Mapping[Key, Collection[Key]]) -> Collection[Key]:
+    """Who is heard by somebody that is awake and does not hold it for frozen; from a node on, which is awake.
+
+    Args:
+        own: The node.
+        near: Whom it hears.
+        links: By author, whom each other hears.
+        frozen: By author, the node itself among them, whom of those it holds for frozen.
+
+    Returns:
+        All that are reached by such links. What others of those that are reached said last may be old.
+
+    >>> links = {b"b": {b"c": 4, b"d": 4}, b"c": {b"d": 4}, b"d": {b"c": 4, b"e": 4}}
+    >>> sorted(awake(b"a", {b"b": 4}, links, {b"b": [b"d"]}))
+    [b'a', b'b', b'c', b'd', b'e']
+    >>> sorted(awake(b"a", {b"b": 4}, links, {b"b": [b"c", b"d"]}))
+    [b'a', b'b']
+    """
+    sure = {
+        author: {other: 1 for other in heard if other not in frozen.get(author, ())} for author, heard in links.items()
+    }
+    return reached(own, {other: 1 for other in near if other not in frozen.get(own, ())}, sure).keys()
+
+
+def without(ended: Collection[Key], links: Mapping[Key, Heard], sure: Collection[Key]) -> dict[Key, Heard]:
+    """The links but those to nodes that have ended, by word of somebody who heard them, of authors that are not awake.
+
+    Whom somebody awake hears has not ended, whoever says so.
+
+    Args:
+        ended: Of whom somebody who heard them says that they have ended.
+        links: By author, whom each hears.
+        sure: Who is awake.
+
+    >>> without([b"d"], {b"b": {b"c": 4}, b"c": {b"b": 4, b"d": 4}}, [b"a", b"b"])
+    {b'b': {b'c': 4}, b'c': {b'b': 4}}
+    >>> without([b"d"], {b"b": {b"c": 4, b"d": 4}, b"c": {b"b": 4, b"d": 4}}, [b"a", b"b", b"d"])
+    {b'b': {b'c': 4, b'd': 4}, b'c': {b'b': 4, b'd': 4}}
+    """
+    over = [key for key in ended if key not in sure]
+    return {
+        author: heard if author in sure else {other: cost for other, cost in heard.items() if other not in over}
+        for author, heard in links.items()
+    }
+
+
 def fate(key: Key, reach: Mapping[Key, int], hearers: Iterable[Key], gone: bool) -> Fate:
     """What is believed of a node that is not reached.
 

@@ -18,10 +18,11 @@ from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.mesh.fates import Fates
+from swarmd_protocols.swim.mesh.frozen import Frozen
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, outsiders, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
 from swarmd_protocols.swim.mesh.onset import hidden_wanted
-from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.mesh.reports import NearReports, Own
 from swarmd_protocols.swim.mesh.routes import Routes
 from swarmd_protocols.swim.mesh.turns import Turns
 from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
@@ -130,6 +131,7 @@ class MeshView(FullView):
         """Who is reached, and by whom."""
         self.turns = Turns(core, prober, near, reports, self.routes)
         self._fates = Fates(core, near, reports, self.routes)
+        self._frozen = Frozen(core, prober, near, reports, self._fates, self.routes)
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._unchained: dict[bytes, int] = {}
@@ -277,6 +279,7 @@ class MeshView(FullView):
         """See `View.forgotten`."""
         super().forgotten(member)
         self.turns.over(member)
+        self._frozen.forget(member.node)
         self._unreached.pop(member.node, None)
         self._unchained.pop(member.node, None)
         self._chained.discard(member.node)
@@ -322,10 +325,15 @@ class MeshView(FullView):
             self._reach_soon()
         return True
 
+    def freezes(self, member: Member) -> None:
+        """See `View.freezes`: somebody's life may hang on what it said last."""
+        if self.near.freezes(member):
+            self._reach_soon()
+
     # --- who hears whom ----------------------------------------------------------------------------------------------
 
-    def _own_report(self) -> tuple[dict[Key, int], list[Key], bool]:
-        return self.near.keys(), self.near.gone(), self._hears_all()
+    def _own_report(self) -> Own:
+        return Own(self.near.keys(), self.near.gone(), self._hears_all(), self._frozen.marked())
 
     def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> None:
         """See `View.on_near`."""
@@ -372,6 +380,10 @@ class MeshView(FullView):
         lost |= outsiders(reports, {own, *(node[:KEY_BYTES] for node in held)})
         self._links = agreed(own, reports, lost)
         self.routes.know(own, self.near.keys(), self._links)
+        links = self._frozen.weigh(own, self._links)
+        if links is not self._links:
+            self._links = links
+            self.routes.know(own, self.near.keys(), links)
         if self.routes.costs != self._told and not self._tell_due:
             self._tell_due = True
             core.scheduler.at(max(core.now_ns, self._told_ns + _COSTS_NS), self._tell_costs)

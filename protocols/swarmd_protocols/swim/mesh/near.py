@@ -3,6 +3,7 @@
 beacon heard   of somebody who is wanted: it is asked, at a bounded rate; nothing else follows from a beacon
 it answers     near: probed in turn, told news, reported
 it is silent   as long as losses do not explain, and its host is silent too: near no more; nobody is accused
+host open      it is frozen, and stays near for 12 s
 """
 
 from swarmd_protocols.channel.bucket import TokenBucket
@@ -46,6 +47,9 @@ _GONE_MOST = 24
 _THERE_AFTER_ALL_NS = 15 * _S
 """Who is still reached so long after its host refused, nanoseconds, is there: whoever else hears a dead one has found
 out within 12 s, even if it seemed frozen there."""
+_FROZEN_NS = 3 * _S
+"""Whoever was found frozen is held for that so long, nanoseconds: it is asked once a second, and when it runs again it
+has heard within two more who has ended beside it, and looks for itself."""
 
 
 class Near:
@@ -68,10 +72,13 @@ class Near:
         """Of members whose host said that no process listens there, the boot that ended and when that was seen."""
         self._silent: dict[bytes, int] = {}
         """When members that were near fell silent."""
+        self._frozen: dict[bytes, int] = {}
+        """When members were found frozen last."""
 
     def begin(self) -> None:
         """The view has become a mesh: who was gone in an earlier one may have answered since."""
         self._saw_gone.clear()
+        self._frozen.clear()
 
     def say(self) -> int:
         """Cast that this node is here; gives when to do so again."""
@@ -197,6 +204,21 @@ class Near:
         self._asked.pop(node, None)
         self._saw_gone.pop(node, None)
         self._silent.pop(node, None)
+        self._frozen.pop(node, None)
+
+    def freezes(self, member: Member) -> bool:
+        """A member does not answer, and its host does; whether that is new."""
+        is_new = not self.is_frozen(member)
+        self._frozen[member.node] = self.core.now_ns
+        return is_new
+
+    def is_frozen(self, member: Member) -> bool:
+        """Whether a member does not answer, and its host does."""
+        return self.core.now_ns - self._frozen.get(member.node, -(2**62)) < _FROZEN_NS
+
+    def frozen(self) -> list[Member]:
+        """Those that are near and frozen."""
+        return [member for member in self.core.table.reachable if self.is_frozen(member)]
 
     def saw_gone(self, member: Member) -> bool:
         """Whether this node has seen that no process of the member's present life listens."""

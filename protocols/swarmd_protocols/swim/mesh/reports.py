@@ -1,6 +1,7 @@
 """Reports of who hears whom: signed by their author, newest wins, passed on and repaired as all news of the swarm."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,6 +46,24 @@ _CASTS_PER_S = 100
 takes 0.1 ms on a small device. What is left out rides in probes all the same."""
 _ENTRY_BYTES = KEY_BYTES + 1
 """A node's key, and what the link to it costs."""
+_FROZEN, _COST = 0x80, 0x7F
+"""In the byte that tells the cost: the node is frozen."""
+
+
+class Own(NamedTuple):
+    """What a node would report."""
+
+    heard: Heard
+    """Whom it hears, and what each link costs."""
+    gone: list[Key]
+    """The lives whose end it has seen."""
+    hears_all: bool
+    """Nobody is out of its reach."""
+    frozen: frozenset[Key]
+    """Those of whom it hears that are frozen, where somebody's life hangs on that."""
+
+
+_NOTHING = Own({}, [], False, frozenset())
 
 
 class NearReports:
@@ -53,9 +72,8 @@ class NearReports:
     def __init__(self, core: Core, links: LinkReports) -> None:
         self.core = core
         self._links = links
-        self.own: Callable[[], tuple[Heard, list[Key], bool]]
-        """What this node would report: whom it hears, who is gone, and whether nobody is out of its reach. Set by the
-        mesh before it begins."""
+        self.own: Callable[[], Own]
+        """What this node would report. Set by the mesh before it begins."""
         self.casts: Callable[[], bool]
         """Whether one frame reaches whoever listens. Set likewise."""
         self._unproven = TokenBucket(_CASTS_PER_S, _CASTS_PER_S)
@@ -63,6 +81,8 @@ class NearReports:
         """By author's id, whom it hears by its last report of this life."""
         self.gone: dict[bytes, frozenset[Key]] = {}
         """Likewise, the lives whose end it has seen (`life_key`). Who has seen none is left out."""
+        self.frozen: dict[bytes, frozenset[Key]] = {}
+        """Likewise, whom of those it hears it holds for frozen. Who holds nobody for that is left out."""
         self._numbers: dict[bytes, int] = {}
         """Their sequences: a report of broken links that is newer says that the author's view is full again."""
         self._words: dict[bytes, tuple[int, int]] = {}
@@ -80,13 +100,13 @@ class NearReports:
         """Authors that say that nobody is out of their reach."""
         self._due_ns: int | None = None
         self._said_ns = -(2**62)
-        self._said: tuple[Heard, list[Key], bool] = {}, [], False
+        self._said = _NOTHING
 
     def begin(self) -> None:
         """The view has become a mesh: what was reported before the last one ended is over."""
         for node in [node for node in self.heard if not self._is_newest(node)]:
             self.forget(node)
-        self._said, self._due_ns = ({}, [], False), None
+        self._said, self._due_ns = _NOTHING, None
 
     def _is_newest(self, node: bytes) -> bool:
         member = self.core.table.by_node.get(node)
@@ -110,14 +130,16 @@ class NearReports:
         if self._due_ns != due_ns:
             return
         self._due_ns = None
-        heard, gone, hears_all = self.own()
+        said = self.own()
         renewed_ns = RENEWED_NS - RENEWED_NS // 4 * core.own.node[0] // 256
         is_old = core.now_ns - self._said_ns >= renewed_ns
-        if heard.keys() == self._said[0].keys() and (gone, hears_all) == self._said[1:] and not is_old:
+        if said.heard.keys() == self._said.heard.keys() and said[1:] == self._said[1:] and not is_old:
             return
-        self._said, self._said_ns = (heard, gone, hears_all), core.now_ns
-        entries = b"".join(key + bytes((cost,)) for key, cost in sorted(heard.items()))
-        body = encode(NearBody(core.own.node, self._links.next_sequence(), entries, b"".join(gone), hears_all))
+        self._said, self._said_ns = said, core.now_ns
+        costs = ((key, cost | _FROZEN * (key in said.frozen)) for key, cost in sorted(said.heard.items()))
+        entries = b"".join(key + bytes((cost,)) for key, cost in costs)
+        gone = b"".join(said.gone)
+        body = encode(NearBody(core.own.node, self._links.next_sequence(), entries, gone, said.hears_all))
         encoded = encode(NearMessage(body, core.sign("near", body)))
         self._links.publish((), body, encoded)
         self._say_at_once(core.own.node, encoded)
@@ -154,19 +176,27 @@ class NearReports:
         self._nonces[reporter.node] = {nonce}
         self._words[reporter.node] = reporter.incarnation >> BOOT_SHIFT, core.now_ns
         before = self.heard.get(reporter.node, {})
-        at = range(0, len(body.entries), _ENTRY_BYTES)
-        heard = {body.entries[i : i + KEY_BYTES]: max(1, body.entries[i + KEY_BYTES]) for i in at}
-        self.heard[reporter.node], self._numbers[reporter.node] = heard, body.sequence
-        (self.hears_all.add if body.hears_all else self.hears_all.discard)(reporter.node)
-        self.gone.pop(reporter.node, None)
-        if body.gone:
-            at = range(0, len(body.gone), KEY_BYTES)
-            self.gone[reporter.node] = frozenset(body.gone[i : i + KEY_BYTES] for i in at)
+        heard = self._keep(reporter.node, body)
         encoded = reporter.report.links_encoded
         if core.heard(reporter.node, reporter.name, len(encoded), f"report of who is near {body.sequence}"):
             self._pass_on(reporter, encoded)
         core.changed_by(reporter.node)
         return set(before) - set(heard)
+
+    def _keep(self, node: bytes, body: NearBody) -> Heard:
+        """Take what a member reports in the place of what it reported before; whom it hears."""
+        at = range(0, len(body.entries), _ENTRY_BYTES)
+        costs = {body.entries[i : i + KEY_BYTES]: body.entries[i + KEY_BYTES] for i in at}
+        heard = {key: max(1, cost & _COST) for key, cost in costs.items()}
+        self.heard[node], self._numbers[node] = heard, body.sequence
+        (self.hears_all.add if body.hears_all else self.hears_all.discard)(node)
+        gone = frozenset(body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES))
+        frozen = frozenset(key for key, cost in costs.items() if cost & _FROZEN)
+        for kept, said in ((self.gone, gone), (self.frozen, frozen)):
+            kept.pop(node, None)
+            if said:
+                kept[node] = said
+        return heard
 
     def _is_played_again(self, node: bytes, nonce: bytes) -> bool:
         """Whether this very cast has been heard: anybody can record one, and three of them would silence this node."""
@@ -286,6 +316,7 @@ class NearReports:
         self._words.pop(node, None)
         self.heard.pop(node, None)
         self.gone.pop(node, None)
+        self.frozen.pop(node, None)
         self._numbers.pop(node, None)
         self._echoes.pop(node, None)
         self._due.pop(node, None)
