@@ -12,14 +12,15 @@ from swarmd_protocols.effects import MemberState, TimerFired
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.mesh import frozen, near
 from swarmd_protocols.swim.mesh.frozen import Frozen
-from swarmd_protocols.swim.mesh.graph import awake
-from swarmd_protocols.swim.mesh.near import Near
+from swarmd_protocols.swim.mesh.graph import awake, without
 from tests.property.test_mesh_hostile import formed, lie
 from tests.support.mesh_net import MeshNet, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 
 ALIVE, FAILED, UNREACHABLE = MemberState.ALIVE, MemberState.FAILED, MemberState.UNREACHABLE
 RING = line(6) | {(0, 5)}
+CLOSE = {(a, (a + step) % 8) for a in range(8) for step in (1, 2)}
+"""In a ring of eight each hears four."""
 
 
 def a_death_beside_a_frozen_one_is_told() -> None:
@@ -49,7 +50,7 @@ def a_death_beside_a_frozen_one_that_many_hear_is_told() -> None:
         net = hall(seed)
         net.freeze(0)
         net.kill(9)
-        assert net.run_until(lambda net=net: net.all_see(FAILED, 9, OTHERS), 3) is not None
+        assert net.run_until(lambda net=net: net.all_see(FAILED, 9, OTHERS), 4) is not None
         assert net.all_see(ALIVE, 0, OTHERS)
 
 
@@ -84,12 +85,12 @@ def a_death_beside_two_frozen_ones_is_told() -> None:
 
 def who_is_heard_by_one_awake_is_failed_by_no_liar() -> None:
     """It hears all, says that one of them has ended and that all others are frozen; words get lost."""
-    for loss in (0.0, 0.3):
-        net = formed(6, RING | {(2, 4), (2, 5), (0, 2)}, seed=3)
-        net.loss = loss
+    for loss, seed in ((0.0, 1), (0.3, 1), (0.3, 2), (0.3, 3)):
+        net = formed(8, CLOSE | {(2, other) for other in (5, 6, 7)}, seed)
+        net.loss = loss  # From here on: nobody knows yet how much is lost.
         since_ns = net.now
         for _ in range(60):
-            lie(net, 2, [0, 1, 4, 5], [3], [0, 1, 4, 5])
+            lie(net, 2, [0, 1, 4, 5, 6, 7], [3], [0, 1, 4, 5, 6, 7])
             net.run(0.5)
         assert [name for index, name in net.failures(since_ns) if index != 2] == []
 
@@ -100,7 +101,7 @@ def who_is_frozen_beside_a_liar_is_not_failed() -> None:
     since_ns = net.now
     net.freeze(4)
     for _ in range(10):
-        lie(net, 3, [2, 4], [4])
+        lie(net, 3, [2, 4], [4], [4])
         net.run(0.5)
     net.thaw(4)
     net.run(3)
@@ -134,7 +135,7 @@ def nobody_is_asked_about_a_death_that_all_see() -> None:
         net.loss = loss
         asked: list[Member] = []
         for index in range(9):
-            net.view(index)._frozen._prober = SimpleNamespace(verify=asked.append)
+            net.view(index)._frozen._prober = SimpleNamespace(hurry=asked.append)
         net.kill(4)
         net.run(5)
         assert net.all_see(FAILED, 4, [0, 1, 2, 3, 5, 6, 7, 8])
@@ -152,8 +153,8 @@ def _who_runs_again_is_believed_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(near, "_FROZEN_NS", 1_050_000_000)
 
 
-def _who_is_frozen_is_near_no_more(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Near, "freezes", lambda self, member: self.lose(member, gone=False))
+def _who_is_said_to_have_ended_has(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(frozen, "without", lambda ended, links, sure: without(ended, links, []))
 
 
 def _one_word_freezes(patch: pytest.MonkeyPatch) -> None:
@@ -190,7 +191,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_death_beside_a_frozen_one_that_many_hear_is_told, _what_is_said_is_no_reason_to_ask),
     (who_runs_again_makes_nobody_alive, _who_runs_again_is_believed_at_once),
     (who_is_heard_by_one_awake_is_failed_by_no_liar, _one_word_freezes),
-    (who_is_frozen_beside_a_liar_is_not_failed, _who_is_frozen_is_near_no_more),
+    (who_is_frozen_beside_a_liar_is_not_failed, _who_is_said_to_have_ended_has),
     (who_says_so_again_and_again_makes_others_say_little, _marks_follow_what_is_said),
     (nobody_is_asked_about_a_death_that_all_see, _all_are_asked_at_once),
 ]

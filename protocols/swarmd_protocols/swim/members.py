@@ -239,6 +239,7 @@ class Probe:
         "helpers",
         "host",
         "host_asked_ns",
+        "hurried",
         "indirect_heard",
         "indirect_sent",
         "member",
@@ -259,6 +260,8 @@ class Probe:
         self.over = False
         self.attempts = 0
         self.hello_ns = -(2**62)
+        self.hurried = False
+        """Where its host is open it is asked on without a pause until losses do not explain its silence."""
         self.indirect_sent = False
         self.indirect_heard = False
         self.helpers: list[Member] = []

@@ -173,6 +173,12 @@ class Prober:
         if member.link.probe is None and member.where >= 0 and not self.core.own.left:
             self._begin(member, routine=False)
 
+    def hurry(self, member: Member) -> None:
+        """See for ourselves, now, whether a member is frozen: it is known soon whether losses explain its silence."""
+        self.verify(member)
+        if member.link.probe is not None:
+            member.link.probe.hurried = True
+
     def ping_once(self, member: Member) -> None:
         """One ping to a member that is held for gone: should it live, it answers, is told, and refutes."""
         core = self.core
@@ -371,7 +377,7 @@ class Prober:
         loss = max(loss, _LINK_LOSS_MIN) if heard else loss
         believable = probe.attempts >= attempts_needed(loss, _ERROR_SUSPECT)
         certain = probe.attempts >= attempts_needed(loss, _ERROR_FAILED)
-        is_frozen = not heard and probe.host is HostAnswer.OPEN and certain
+        is_frozen = not heard and probe.host is HostAnswer.OPEN and not self._may_be_losses(probe)
         if is_frozen and elapsed_ns >= config.probe_window_ns * core.multiplier:
             core.view.freezes(member)
         if elapsed_ns >= patience_ns and believable and (certain or not core.view.hangs_on(member)):
@@ -387,12 +393,14 @@ class Prober:
             return max(10 * _MS, probe.started_ns + resend_ns[probe.attempts - 1] - core.now_ns)
         if core.isolated():
             return max(_S, len(core.table.reachable) * core.config.protocol_period_ns)
-        loss = max(core.round_trip_loss, probe.member.link.loss)
-        # In a mesh others' lives may hang on whether it is frozen, so that is known first.
-        is_known = not core.view.weighs_links or probe.attempts >= attempts_needed(loss, _ERROR_FAILED)
-        if probe.host is HostAnswer.OPEN and is_known:
+        if probe.host is HostAnswer.OPEN and not (probe.hurried and self._may_be_losses(probe)):
             return _S
         return 110 * _MS
+
+    def _may_be_losses(self, probe: Probe) -> bool:
+        """Whether losses explain that nothing was answered, be they new: an open host shows that not all is lost."""
+        loss = max(self.core.round_trip_loss, probe.member.link.loss, _LINK_LOSS_MIN)
+        return probe.attempts < attempts_needed(loss, _ERROR_FAILED)
 
     def _link_is_broken(self, probe: Probe, heard: bool) -> None:
         probe.over = True
