@@ -168,15 +168,11 @@ class Prober:
         self.core.scheduler.at(self.core.now_ns + self.core.config.resend_ns[0], self._step, probe)
         return probe
 
-    def verify(self, member: Member) -> None:
-        """See for ourselves, now."""
+    def verify(self, member: Member, *, hurried: bool = False) -> None:
+        """See for ourselves, now; in a hurry also whether it is frozen, so that losses do not explain its silence."""
         if member.link.probe is None and member.where >= 0 and not self.core.own.left:
             self._begin(member, routine=False)
-
-    def hurry(self, member: Member) -> None:
-        """See for ourselves, now, whether a member is frozen: it is known soon whether losses explain its silence."""
-        self.verify(member)
-        if member.link.probe is not None:
+        if hurried and member.link.probe is not None:
             member.link.probe.hurried = True
 
     def ping_once(self, member: Member) -> None:

@@ -102,4 +102,4 @@ class Frozen:
         """It is reached still: are those awake that say that they hear it?"""
         if self._core.table.by_node.get(member.node) is member and member.node[:KEY_BYTES] in self._routes.costs:
             for hearer in self._hearers(member):
-                self._prober.hurry(hearer)
+                self._prober.verify(hearer, hurried=True)

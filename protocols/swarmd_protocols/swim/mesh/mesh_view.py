@@ -115,7 +115,6 @@ class MeshView(FullView):
         self._judge = judge
         self._end = end
         """Makes the view full; takes whether all hear all."""
-        reports.own = self._own_report
         reports.casts = lambda: core.config.casts and core.view is self and self.near.hears_beacons()
         self._reach_due = self._tell_due = False
         self._told: Mapping[Key, int] = {}
@@ -132,6 +131,7 @@ class MeshView(FullView):
         self.turns = Turns(core, prober, near, reports, self.routes)
         self._fates = Fates(core, near, reports, self.routes)
         self._frozen = Frozen(core, prober, near, reports, self._fates, self.routes)
+        reports.own = lambda: Own(near.keys(), near.gone(), self._hears_all(), self._frozen.marked())
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._unchained: dict[bytes, int] = {}
@@ -331,9 +331,6 @@ class MeshView(FullView):
             self._reach_soon()
 
     # --- who hears whom ----------------------------------------------------------------------------------------------
-
-    def _own_report(self) -> Own:
-        return Own(self.near.keys(), self.near.gone(), self._hears_all(), self._frozen.marked())
 
     def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> None:
         """See `View.on_near`."""
