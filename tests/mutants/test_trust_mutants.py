@@ -24,6 +24,7 @@ from tests.property import test_bounded_tables as tables
 from tests.property import test_comeback_laws as comebacks
 from tests.property import test_root_laws as root_laws
 from tests.property import test_trust_laws as laws
+from tests.property import test_trust_lives as lives
 from tests.property import test_trust_restarts as restarts
 from tests.support.fleet_net import fleet_folder
 from tests.support.mutants import Mutant, assert_found
@@ -212,6 +213,45 @@ def _forked_by_old_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RootChain, "_bows", lambda self, one, other: True)
 
 
+def _only_of_nodes(patch: pytest.MonkeyPatch) -> None:
+    def journalled(self: Trust) -> list[tuple[str, bytes]]:
+        plain = [("seen", one.statement) for one in self._by_node.values() if one.digest not in self._spread]
+        return [*self.statements(), *plain]
+
+    patch.setattr(Trust, "journalled", journalled)
+
+
+def _given_once(patch: pytest.MonkeyPatch) -> None:
+    whole = Trust.begin
+
+    def begin(self: Trust, certificate, revocations, group_keys):  # type: ignore[no-untyped-def]
+        found = whole(self, certificate, revocations, group_keys)
+        self._given = []
+        return found
+
+    patch.setattr(Trust, "begin", begin)
+
+
+class _Anybody(frozenset[bytes]):
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+def _removals_of_signers(patch: pytest.MonkeyPatch) -> None:
+    whole = versions._removals
+    patch.setattr(versions, "_removals", lambda state, releases, named: whole(state, releases, frozenset()))
+
+
+def _some_branches(patch: pytest.MonkeyPatch) -> None:
+    """A fork below a fork: of the branches only what they share is kept."""
+    whole = RootChain._settle
+
+    def settle(self: RootChain, branches: list[list[Link]]) -> None:
+        whole(self, [branches[0][:1], *branches[1:]])
+
+    patch.setattr(RootChain, "_settle", settle)
+
+
 def _shuffled(seed: int) -> list[int]:
     order = list(range(len(HONEST)))
     random.Random(seed).shuffle(order)
@@ -290,7 +330,7 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     ),
     "what fell stays in the journal": (
         lambda: restarts.check_restarts(_shuffled(1), [], 1, is_torn=False),
-        lambda patch: patch.setattr(News, "went_but", lambda self, held, left: None),
+        lambda patch: patch.setattr(News, "became", lambda self, held, left: None),
     ),
     "what was replaced stays in the journal": (
         restarts.test_what_is_replaced_leaves_the_journal,
@@ -306,6 +346,23 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
         lambda patch: patch.setattr(swim, "_ALONE_NS", 1 << 62),
     ),
     "lessons have no bound": (_greeted_for_ever, lambda patch: patch.setattr(lessons, "_LESSONS_PER_S", 1_000)),
+    "the journal keeps no certificate for its name alone": (
+        lives.test_a_name_that_its_new_key_has_left_is_not_its_old_keys_again,
+        _only_of_nodes,
+    ),
+    "what an identity holds counts once": (
+        attacks.test_a_stolen_enrol_key_that_outdoes_every_certificate_leaves_nobody_alone,
+        _given_once,
+    ),
+    "signatures by keys of a branch that is lost stay": (
+        lambda: lives.check_lives(9),
+        lambda patch: patch.setattr(RootChain, "signers_of", lambda self, kind: _Anybody()),
+    ),
+    "a removal that a root names is one of its signer's": (
+        attacks.test_a_removal_that_the_root_names_is_not_displaced_by_one_that_falls,
+        _removals_of_signers,
+    ),
+    "branches of a fork are lost": (root_laws.test_a_fork_below_a_fork_keeps_its_branches, _some_branches),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
 }
 

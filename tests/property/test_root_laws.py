@@ -165,3 +165,28 @@ def test_what_is_kept_of_a_fork_is_bounded():
     assert len(chain.disputed) <= 4
     hear(chain, HONEST)
     assert payloads(chain) == WHOLE
+
+
+def test_a_root_weighs_as_it_travels_on():
+    """Signatures by keys of another branch are not kept with it, so they move nobody: nodes that restart, and those
+    that hear it from others, could not know of them."""
+    mine = root(2, FIRST, "B", "AB", "mine")
+    crossed = root(2, FIRST, "C", "ACB", "crossed")
+    chain = hear(RootChain.trust(FIRST, CRYPTO), [mine])
+    with pytest.raises(RivalRootError):
+        chain.extend(crossed)
+    told = hear(hear(RootChain.trust(FIRST, CRYPTO), [mine]), chain.statements[1:])
+    assert payloads(told) == payloads(chain)
+
+
+def test_a_fork_below_a_fork_keeps_its_branches():
+    """Each is there still when a root comes that follows it."""
+    deep = [root(3, SECOND, "A", "A", word) for word in ("one", "other")]
+    chain = hear(RootChain.trust(FIRST, CRYPTO), [SECOND, *deep])
+    assert chain.is_forked
+    hear(chain, [BESIDE_SECOND[0]])
+    assert len(chain.disputed) == 4
+    last = root(4, deep[1], "B", "AB", "mended")
+    hear(chain, [last])
+    assert payloads(chain) == payloads(hear(RootChain.trust(FIRST, CRYPTO), [SECOND, deep[1], last]))
+    assert not chain.is_forked

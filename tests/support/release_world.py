@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -55,13 +55,14 @@ class Keys:
         previous: bytes = b"",
         generations: dict[str, int] | None = None,
         signers: list[bytes] | None = None,
+        kept: Iterable[bytes] = (),
     ) -> bytes:
         chosen = generations or {}
         roles = {
             role: (threshold, [self.crypto.public_key(seed) for seed in self.seeds(role, chosen.get(role, 0))])
             for role, (threshold, _) in THRESHOLDS.items()
         }
-        plain = make_root(self.word, roles, version=version, epoch=epoch, previous=previous)
+        plain = make_root(self.word, roles, version=version, epoch=epoch, previous=previous, kept=kept)
         return sign_statement("root", plain, signers or self.seeds("root")[:3], self.crypto)
 
     def chain(self) -> RootChain:

@@ -3,6 +3,7 @@
 import contextlib
 from itertools import permutations
 
+import msgspec
 import pytest
 
 from swarmd_protocols.channel.codec import encode
@@ -14,7 +15,7 @@ from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.swim.messages import PingReq, Statement
-from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
+from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, merge_signatures, sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, enrol
 from swarmd_protocols.trust.requests import AddStatement
 from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, next_root, root_digest
@@ -83,6 +84,55 @@ def test_new_enrol_keys_shut_out_whom_the_stolen_ones_let_in() -> None:
             net.restart(index)
             net.run(5)
         assert [net.seen(index, "n003") for index in range(3)] == [None] * 3
+
+
+def test_a_stolen_enrol_key_that_outdoes_every_certificate_leaves_nobody_alone() -> None:
+    """It signs each member's own key anew, under a number far ahead; with the key that falls, and what it replaced is
+    back, on nodes that went on running too."""
+    with fleet_folder() as fleet:
+        identities = [fleet.enrol(f"n{index:03d}", "farm") for index in range(3)]
+        stolen_key = fleet.seeds("enrol")
+        net = FleetNet(fleet, identities)
+        net.run(5)
+        for identity in identities:
+            far = msgspec.structs.replace(identity.claims(), counter=1 << 60)
+            net.feed(0, Command("node", AddStatement("node", sign_statement("node", far, stolen_key, CRYPTO))))
+        net.run(5)
+        assert net.trust(1).certified(identities[2].node).counter == 1 << 60  # type: ignore[union-attr]
+        fleet.change_role("enrol", 1, 1, stolen=True)
+        fleet.rotate("farm")
+        net.push(0)
+        net.run(120)
+        for index in range(3):
+            assert net.trust(index).why_out(identities[index].node) == ""
+            assert [net.seen(index, f"n00{other}") for other in range(3)] == [ALIVE] * 3
+            assert net.trust(index).root.version == 2
+
+
+def test_a_removal_that_the_root_names_is_not_displaced_by_one_that_falls() -> None:
+    """Holders of replaced keys sign beside the new ones: when those are replaced too, the first is still there."""
+    keys = Keys("fleet", ModelCrypto())
+    release = keys.sign("release", make_release(b"a" * 5000, 1).payload(), "release")
+    first = keys.sign("model-revoke", Revoke(MODEL, 1, release.digest, "bad", 0).payload(), "revoke")
+    texts = (Revoke(MODEL, 1, release.digest, "bad", at).payload() for at in range(1, 100))
+    second = next(
+        one for text in texts if (one := keys.sign("model-revoke", text, "revoke", generation=1)).digest > first.digest
+    )
+    by_old_keys = keys.sign("model-revoke", second.payload, "revoke", 3)
+
+    def stands(*statements: Envelope) -> bool:
+        chain = keys.chain()
+        state: dict[bytes, versions.Entry] = {}
+        for generation in (1, 2):
+            link = chain.current.envelope.digest
+            chain.extend(keys.root(generation + 1, 1, link, {"revoke": generation}, kept=[mark(first)]))
+            state = versions.judged(state, chain)
+            for one in statements if generation == 1 else ():
+                state = versions.join(state, {one.digest: versions.admit(one, chain)}, chain.current.kept)
+        return first.digest in state
+
+    assert stands(release, first, second)
+    assert stands(release, first, merge_signatures(second, by_old_keys))
 
 
 def test_a_name_enrolled_again_leaves_its_old_key_nowhere() -> None:

@@ -388,15 +388,18 @@ class Releases:
             _, refusals = self.statements.hear_root(root, "operator")
             if refusals:
                 raise StateError(f"not published: {getattr(refusals[-1], 'reason', 'the root does not hold')}")
+        before = self.statements.entries
         for data in envelopes:
             try:
                 envelope = decode_envelope(data)
                 self.statements.admit(envelope)
             except (IdentityError, WireError) as error:
+                self.statements.entries = before  # What came before the bad one was neither written nor said.
                 raise StateError(f"not published: {error}") from error
             grown.append(data)
             effects += self.statements.kept(envelope.digest)
             effects.append(heard(envelope.kind, envelope.digest, True, "operator", ""))
+        effects += self.statements.gone(before)
         effects += self._exchange.push_news(self._peers, Push(tuple(roots), tuple(grown), ()), None)
         return [*effects, *self._after(now_ns)]
 

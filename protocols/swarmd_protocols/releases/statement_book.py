@@ -69,7 +69,8 @@ class StatementBook:
         if known is not None and set(envelope.signatures) <= set(known.envelope.signatures):
             return False
         entry = versions.admit(envelope, self._chain, known)
-        joined = versions.join(self.entries, {envelope.digest: entry}, self._chain.current.kept)
+        # With the signatures of `known` already, as many as there is room for: not all of both.
+        joined = versions.prune({**self.entries, envelope.digest: entry}, self._chain.current.kept)
         grew = joined != self.entries
         self.entries = joined
         return grew

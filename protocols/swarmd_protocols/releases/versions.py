@@ -105,18 +105,27 @@ def _grants(item: tuple[bytes, Entry]) -> bool:
 
 
 def _removals(state: State, releases: frozenset[bytes], named: Set[bytes]) -> dict[bytes, Entry]:
-    """Revocations and halts: for a release in the state one of each signer, so that each stands when others fall."""
+    """Revocations and halts: for a release in the state one of each signer, so that each stands when others fall.
+
+    What the newest root names stays beside them: holders of keys that were replaced can sign another one, which falls.
+    """
     about: dict[tuple[type, bytes, bytes], bytes] = {}
     unknown: dict[bytes, Envelope] = {}
+    chosen = set()
     for digest, entry in sorted(state.items()):
         if not isinstance(entry.statement, Revoke):
             continue
-        if entry.statement.release in releases:
+        if digest[:MARK_BYTES] in named:
+            chosen.add(digest)
+        elif entry.statement.release in releases:
             for key, _ in entry.envelope.signatures:
                 about[type(entry.statement), entry.statement.release, key] = digest
         else:
             unknown[digest] = entry.envelope
-    chosen = {*about.values(), *first_of_each_key(unknown, {one: one for one in unknown}, MAX_REMOVALS, None, named)}
+    chosen |= {
+        *about.values(),
+        *first_of_each_key(unknown, {one: one for one in unknown}, MAX_REMOVALS, None, frozenset()),
+    }
     return {digest: state[digest] for digest in sorted(chosen)}
 
 

@@ -78,13 +78,9 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
             IdentityError: Its certificate, chain or group keys do not hold, or its seed is another node's.
         """
         trust = Trust(self.swarm, self.roots, crypto)
-        trust.own = self.node
-        if trust.admit_certificate(self.certificate).public_key != crypto.public_key(self.seed):
+        own = trust.begin(self.certificate, self.revocations, self.group_keys)
+        if own.public_key != crypto.public_key(self.seed):
             raise IdentityError("the identity's seed does not belong to its certificate")
-        for statement in self.revocations:
-            trust.add("revoke", statement)
-        for statement in self.group_keys:
-            trust.add("group", statement)
         return trust
 
     def curve_keys(self) -> tuple[bytes, bytes]:

@@ -32,10 +32,14 @@ class News:
         self._came.pop((kind, statement), None)
         self._went[kind, statement] = None
 
-    def went_but(self, held: set[tuple[str, bytes]], left: Iterable[tuple[str, bytes]]) -> None:
-        """Of all that was held only this is left."""
-        for kind, statement in sorted(held.difference(left)):
+    def became(self, held: set[tuple[str, bytes]], left: Iterable[tuple[str, bytes]]) -> None:
+        """Of all that was held this is left, and what is new of it counts again."""
+        now = list(left)
+        for kind, statement in sorted(held.difference(now)):
             self.went(kind, statement)
+        for kind, statement in now:
+            if kind != "root" and (kind, statement) not in held:
+                self.came(kind, statement)
 
     def take(self) -> list[tuple[str, bytes]]:
         """What came since the last call."""

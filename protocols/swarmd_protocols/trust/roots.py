@@ -249,6 +249,11 @@ class RootChain(msgspec.Struct):
         best = sorted(good, key=lambda key: (-newest[key], key))[:MAX_SIGNATURES]
         return Envelope(envelope.kind, envelope.payload, tuple(one for one in envelope.signatures if one[0] in best))
 
+    def signers_of(self, kind: str) -> frozenset[KeyId]:
+        """The keys that a root of the chain names for the role of this kind."""
+        role = ROLE_OF[kind]
+        return frozenset(key for link in self.links for key in role_of(link, role)[0])
+
     def counts(self, verified: Envelope) -> bool:
         """Whether a statement holds under the chain as it is now; every signature on it was verified."""
         role = ROLE_OF.get(verified.kind, "")
@@ -313,7 +318,7 @@ class RootChain(msgspec.Struct):
             return None
         if at >= ROOT_CHAIN_MAX:
             raise IdentityError(f"{ROOT_CHAIN_MAX} roots are as many as a chain may have")
-        self._branch([*path, link], signed)
+        self._branch([*path, link])
         return link.envelope.encode()
 
     def _path_to(self, new: Link) -> list[Link]:
@@ -326,32 +331,42 @@ class RootChain(msgspec.Struct):
             raise IdentityError(f"root {new.version} does not name the root {new.version - 1} of this chain")
         raise IdentityError(f"root {new.version} does not follow root {self.current.version}; send those between")
 
-    def _branch(self, path: list[Link], signed: Link) -> None:
-        """Weigh a branch that was just made longer by one root against what is held."""
+    def _branch(self, path: list[Link]) -> None:
+        """Weigh a branch that was just made longer by one root against what is held.
+
+        Roots weigh as they are kept and travel on, without signatures by keys of other branches: who restarts and who
+        hears them from here decides alike.
+        """
         base = next((at for at, one in enumerate(self.links) if path[at] is not one), len(self.links))
         mine, new = self.links[base:], path[base:]
-        if mine:
-            # A cross-signature by keys of another branch is not kept with a root: it is weighed as it came.
-            bows, is_bowed_to = self._bows(mine, [*new, signed]), self._bows(new, mine)
-            if not bows:
-                if is_bowed_to:
-                    raise IdentityError(f"another root {signed.version}, by root keys that were replaced since")
-                raise RivalRootError(
-                    f"another root {signed.version}, by root keys that were replaced since, with root keys of its own"
-                )
-            if is_bowed_to:
-                self.rivals = [mine, new]
-                del self.links[base:]
-            else:
-                self.rivals = []
-                self.links[base:] = new
+        if not mine:
+            others = [one for one in self.rivals if one != new[:-1]]
+            self._settle([*others[1 - RIVALS_MAX :], new])
             return
-        others = [one for one in self.rivals if one != new[:-1]]
-        if all(self._bows(one, [*new, signed]) and not self._bows(new, one) for one in others):
-            self.rivals = []
-            self.links += new
-        else:
-            self.rivals = [*others[1 - RIVALS_MAX :], new]
+        held = [[*mine, *one] for one in self.rivals] or [mine]
+        is_bowed_to = any(self._bows(new, one) for one in held)
+        if not all(self._bows(one, new) for one in held):
+            if is_bowed_to:
+                raise IdentityError(f"another root {new[-1].version}, by root keys that were replaced since")
+            raise RivalRootError(
+                f"another root {new[-1].version}, by root keys that were replaced since, with root keys of its own"
+            )
+        del self.links[base:]
+        self._settle([*held[1 - RIVALS_MAX :], new] if is_bowed_to else [new])
+
+    def _settle(self, branches: list[list[Link]]) -> None:
+        """Go on with the roots that one of these branches has and to which all that have others bow, and it to none."""
+        while branches:
+            sure = next((one for one in branches if self._beats(one, branches)), None)
+            if sure is None:
+                break
+            self.links.append(sure[0])
+            branches = [one[1:] for one in branches if one[0] is sure[0] and len(one) > 1]
+        self.rivals = branches
+
+    def _beats(self, one: list[Link], branches: list[list[Link]]) -> bool:
+        others = [other for other in branches if other[0] is not one[0]]
+        return all(self._bows(other, one) and not self._bows(one, other) for other in others)
 
     def _checked_successor(self, old: Link, new: Link) -> Link:
         """The link with its good signatures only, if it may follow the old one."""

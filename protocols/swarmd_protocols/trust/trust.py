@@ -10,30 +10,55 @@ is judged anew. Of certificates the best of each node and of each name is kept, 
 of revocations every one, within bounds that know no order (`bounds.py`). Nothing expires by a clock.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-from msgspec import Meta
 
-from swarmd_protocols.crypto import SEED_BYTES, Crypto
+from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.trust.bounds import cut, first_of_each_key
-from swarmd_protocols.trust.envelopes import DAMAGE, MARK_BYTES, Envelope, KeyId, decode_envelope, merge_signatures
+from swarmd_protocols.trust.envelopes import MARK_BYTES, Envelope, KeyId, decode_envelope, merge_signatures
+from swarmd_protocols.trust.held import Held, all_still, by_counter, certificate_of, group_key_of, revocation_of, still
 from swarmd_protocols.trust.news import News
-from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Mark, Root, RootChain, role_of
+from swarmd_protocols.trust.payloads import (
+    AFTER_MAX,
+    GROUP_KEY_BYTES,
+    NAME_MAX_CHARS,
+    NAME_PATTERN,
+    Certificate,
+    GroupKey,
+    Revocation,
+    plain,
+    read_payload,
+)
+from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Root, RootChain, role_of
 
-NAME_MAX_CHARS = 64
-"""Of a node or a swarm."""
-GROUP_KEY_BYTES, GROUP_COUNTER_MAX = 32, 2**32 - 1
-"""A key of XSalsa20; a counter travels in 4 bytes of a frame."""
+__all__ = [
+    "AFTER_MAX",
+    "CERTIFICATES_MAX",
+    "GROUP_KEYS_MAX",
+    "GROUP_KEY_BYTES",
+    "JOURNALLED",
+    "NAME_MAX_CHARS",
+    "NAME_PATTERN",
+    "REVOCATIONS_PER_KEY",
+    "REVOCATION_BYTES_PER_KEY",
+    "TRUST_JOURNAL",
+    "AddStatement",
+    "Certificate",
+    "GroupKey",
+    "Revocation",
+    "Trust",
+    "TrustChanged",
+    "plain",
+    "read_payload",
+]
+
 CERTIFICATES_MAX = 8_192
 """Nodes, and names, of which the best certificate is kept, the first in order: twice `gossip.members_max`; 3 MB."""
 GROUP_KEYS_MAX = 64
 """The newest are kept; each costs a trial at first contact, and a key lives for months."""
-AFTER_MAX = 32
-"""Revocations that a group key names, the newest: a statement of gossip fits a datagram of 1,000 bytes."""
 REVOCATIONS_PER_KEY, REVOCATION_BYTES_PER_KEY = 2_048, 1 << 20
 """Revocations kept of one key, the lowest counters first, and bytes of what they say (65,000 ids, 12 MB in memory); and
 beside them all that the newest root names: a flood by one key pushes out nothing that another key has signed or that
@@ -42,58 +67,6 @@ TRUST_JOURNAL = b"node/trust/"
 """Journal keys: this, the kind, a slash, and what tells statements of the kind apart."""
 JOURNALLED = ("root", "revoke", "node", "seen", "group")
 """In the order in which they are taken in; "seen" are certificates that replaced nothing."""
-
-NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
-"""Names of nodes and swarms become files, MQTT topics and DDS partitions: neither `..`, nor `a/b`, nor `a+b` is one."""
-_Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX_CHARS, pattern=NAME_PATTERN)]
-_Swarm = Annotated[str, Meta(min_length=1, max_length=NAME_MAX_CHARS, pattern=NAME_PATTERN)]
-_Counter = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
-_NodeId = Annotated[bytes, Meta(min_length=16, max_length=16)]
-_Seed = Annotated[bytes, Meta(min_length=SEED_BYTES, max_length=SEED_BYTES)]
-_T = TypeVar("_T")
-
-
-class Certificate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Payload "node": this key is this node of this swarm; a higher counter replaces a lower one."""
-
-    node: _NodeId
-    public_key: _Seed
-    name: _Name
-    roles: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=16)]
-    swarm: _Swarm
-    counter: _Counter
-
-
-class GroupKey(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Payload "group": the symmetric key that seals first contact; highest counter seals, all known ones open."""
-
-    swarm: _Swarm
-    counter: Annotated[int, Meta(ge=1, le=GROUP_COUNTER_MAX)]
-    key: Annotated[bytes, Meta(min_length=GROUP_KEY_BYTES, max_length=GROUP_KEY_BYTES)]
-    after: Annotated[tuple[Mark, ...], Meta(max_length=AFTER_MAX)] = ()
-    """`mark` of revocations: who has not heard them takes no such key, and so hands it to nobody whom they shut out."""
-
-
-class Revocation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Payload "revoke": these nodes are out for good, wherever this is heard."""
-
-    swarm: _Swarm
-    counter: _Counter
-    nodes: Annotated[tuple[_NodeId, ...], Meta(max_length=1_024)]
-    reason: Annotated[str, Meta(max_length=1_024)]
-
-
-class _Held(msgspec.Struct, frozen=True, eq=False):
-    """A statement that counts: what it says, its digest, and the bytes as they travel on."""
-
-    value: Certificate | GroupKey | Revocation
-    digest: bytes
-    statement: bytes
-
-    @property
-    def rank(self) -> tuple[int, bytes]:
-        """Which of two replaces the other: the counter; where two desks used one, the same one for everybody."""
-        return self.value.counter, self.digest
 
 
 class Trust:
@@ -115,17 +88,19 @@ class Trust:
         """By counter; those that were in force last where the newest root stands behind none, so that members can
         still meet and hear of a new one."""
         self._crypto = crypto
-        self._groups: dict[int, _Held] = {}
-        self._revocations: dict[bytes, _Held] = {}
+        self._groups: dict[int, Held] = {}
+        self._revocations: dict[bytes, Held] = {}
         self._heard: set[bytes] = set()
         """Their marks."""
-        self._by_node: dict[bytes, _Held] = {}
+        self._by_node: dict[bytes, Held] = {}
         """The best certificate of each node; one holds where it is also the best of its name."""
-        self._by_name: dict[str, _Held] = {}
-        self._spread: dict[bytes, _Held] = {}
+        self._by_name: dict[str, Held] = {}
+        self._spread: dict[bytes, Held] = {}
         """By digest, certificates that replaced another, so that everybody has to learn them."""
         self.own = b""
         """This node's id: its certificate is never forgotten for want of room."""
+        self._given: list[Held] = []
+        """What this node's identity holds beside roots."""
         self.fallen: frozenset[bytes] = frozenset()
         """Nodes let in again because a root of the same epoch does not name their revocation; the reader clears it."""
         self.news = News()
@@ -143,7 +118,7 @@ class Trust:
     @property
     def revocations(self) -> list[Revocation]:
         """All that count."""
-        return [_revocation(self._revocations[digest]) for digest in sorted(self._revocations)]
+        return [revocation_of(self._revocations[digest]) for digest in sorted(self._revocations)]
 
     def known_first(self) -> tuple[bytes, ...]:
         """What a new group key has to name in `after`: the newest revocations."""
@@ -164,7 +139,7 @@ class Trust:
         held = self._by_node.get(node)
         if held is None or node in self.revoked:
             return None
-        certificate = _certificate(held)
+        certificate = certificate_of(held)
         return certificate if self._by_name.get(certificate.name) is held else None
 
     def certificate_statement(self, node: NodeId) -> bytes | None:
@@ -178,9 +153,9 @@ class Trust:
             IdentityError: It does not hold, its node is revoked, or its name belongs to a newer key.
         """
         held = self._open("node", statement)
-        certificate = _certificate(held)
+        certificate = certificate_of(held)
         best = self._by_name.get(certificate.name)
-        if best is not None and _certificate(best).node != certificate.node and best.rank > held.rank:
+        if best is not None and certificate_of(best).node != certificate.node and best.rank > held.rank:
             raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
         if certificate.node in self.revoked:
             raise IdentityError(f"node {certificate.name!r} is {self.why_out(NodeId(certificate.node))}")
@@ -211,11 +186,11 @@ class Trust:
         found = [("root", root) for root in self.roots[1:]]
         if node in self.revoked:
             held = [self._revocations[digest] for digest in sorted(self._revocations)]
-            return found + [("revoke", one.statement) for one in held if node in _revocation(one).nodes]
+            return found + [("revoke", one.statement) for one in held if node in revocation_of(one).nodes]
         own = self._by_node.get(node)
         if own is None:
             return found
-        best = self._by_name.get(_certificate(own).name, own)
+        best = self._by_name.get(certificate_of(own).name, own)
         return [*found, ("node", best.statement)] if best.digest in self._spread else found
 
     def statements(self) -> list[tuple[str, bytes]]:
@@ -227,8 +202,8 @@ class Trust:
 
     def journalled(self) -> list[tuple[str, bytes]]:
         """All that a node keeps over a restart: `statements`, and certificates that replaced nothing ("seen")."""
-        plain = [("seen", one.statement) for one in self._by_node.values() if one.digest not in self._spread]
-        return [*self.statements(), *plain]
+        best = {one.digest: one.statement for one in (*self._by_node.values(), *self._by_name.values())}
+        return [*self.statements(), *(("seen", one) for digest, one in best.items() if digest not in self._spread)]
 
     # --- taking in ----------------------------------------------------------------------------------------------------
 
@@ -254,7 +229,7 @@ class Trust:
                     held = {*(("root", root) for root in roots), *self.journalled()}
                     self.news.came("root", good)
                     self._judge()
-                    self.news.went_but(held, self.journalled())
+                    self.news.became(held, self.journalled())
                     if self.root.version > before.version and self.root.epoch == before.epoch:
                         self.fallen |= out - self.revoked
             case "revoke":
@@ -269,9 +244,30 @@ class Trust:
                 raise IdentityError(f"statements of kind {kind!r} are not taken here")
         return self.news.count > told
 
+    def begin(self, certificate: bytes, revocations: Iterable[bytes], group_keys: Iterable[bytes]) -> Certificate:
+        """Take what the identity of this node holds; whatever falls and counts again is there again, as at boot.
+
+        Returns:
+            Its certificate.
+
+        Raises:
+            IdentityError: Something does not hold.
+        """
+        own = self._open("node", certificate)
+        self.own = certificate_of(own).node
+        found = self.admit_certificate(certificate)
+        out = [self._open("revoke", one) for one in revocations]
+        groups = [self._open("group", one) for one in group_keys]
+        for revocation in out:
+            self._take_revocation(revocation)
+        for group in groups:
+            self._take_group_key(group)
+        self._given = [own, *out, *groups]
+        return found
+
     def admit_certificate(self, statement: bytes) -> Certificate:
         """See `TrustView.admit_certificate`."""
-        certificate = _certificate(held := self._open("node", statement))
+        certificate = certificate_of(held := self._open("node", statement))
         self._place(held)
         if certificate.node in self.revoked:
             raise IdentityError(f"node {certificate.name!r} is {self.why_out(NodeId(certificate.node))}")
@@ -282,13 +278,13 @@ class Trust:
             raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
         return holds
 
-    def _best_form(self, held: _Held) -> _Held | None:
+    def _best_form(self, held: Held) -> Held | None:
         """A certificate as it is held, with all its good signatures; None where it is the best of nothing."""
-        certificate = _certificate(held)
+        certificate = certificate_of(held)
         best = (self._by_name.get(certificate.name), self._by_node.get(certificate.node))
         return next((one for one in best if one is not None and one.digest == held.digest), None)
 
-    def _open(self, kind: str, statement: bytes) -> _Held:
+    def _open(self, kind: str, statement: bytes) -> Held:
         """Verify, and only then read, what somebody says."""
         try:
             envelope = decode_envelope(statement)
@@ -298,7 +294,7 @@ class Trust:
             raise IdentityError(f"a {envelope.kind} statement came where a {kind} statement is taken")
         return self._judged(envelope)
 
-    def _judged(self, envelope: Envelope) -> _Held:
+    def _judged(self, envelope: Envelope) -> Held:
         verified = self.chain.admit(envelope)
         try:
             value = read_payload(envelope.kind, envelope.payload)
@@ -308,26 +304,28 @@ class Trust:
             raise IdentityError(f"{envelope.kind} statement is for swarm {value.swarm!r}; this is {self.swarm!r}")
         if isinstance(value, Certificate) and value.node != node_id_of(value.public_key):
             raise IdentityError("certificate's node id is not the hash of its key")
-        return _Held(self._crypto.share(value), verified.digest, self._crypto.share(verified.encode()))
+        return Held(self._crypto.share(value), verified.digest, self._crypto.share(verified.encode()))
 
-    def _merged(self, known: _Held | None, new: _Held) -> _Held:
+    def _merged(self, known: Held | None, new: Held) -> Held:
         """The new one, with the good signatures of the known one if the two are one statement."""
         if known is None or known.digest != new.digest or known.statement == new.statement:
             return new
-        both = merge_signatures(decode_envelope(known.statement), decode_envelope(new.statement))
-        return _Held(known.value, known.digest, self._crypto.share(self.chain.verified(both).encode()))
+        both = self.chain.verified(merge_signatures(decode_envelope(known.statement), decode_envelope(new.statement)))
+        if not self.chain.counts(both):
+            return known  # Keys that were replaced have signed too, so many that those which count had no room.
+        return Held(known.value, known.digest, self._crypto.share(both.encode()))
 
-    def _take_revocation(self, new: _Held) -> None:
+    def _take_revocation(self, new: Held) -> None:
         known = self._revocations.get(new.digest)
         merged = self._merged(known, new)
         if known is not None and known.statement == merged.statement:
             return
         self._revocations[new.digest] = merged
-        gone: dict[bytes, _Held] = {}
+        gone: dict[bytes, Held] = {}
         if self._is_over_room():
             gone = self._cut_revocations()
         else:
-            self.revoked |= frozenset(_revocation(merged).nodes)
+            self.revoked |= frozenset(revocation_of(merged).nodes)
             self._heard.add(merged.digest[:MARK_BYTES])
         if known is not None:
             self.news.went("revoke", known.statement)
@@ -344,7 +342,7 @@ class Trust:
         size = sum(len(one.statement) for one in held.values())
         return len(held) > REVOCATIONS_PER_KEY or size > REVOCATION_BYTES_PER_KEY
 
-    def _cut_revocations(self) -> dict[bytes, _Held]:
+    def _cut_revocations(self) -> dict[bytes, Held]:
         """Keep what every key has room for; returns the rest. Who is out and which group keys hold follows."""
         held = self._revocations
         if self._is_over_room():
@@ -353,17 +351,17 @@ class Trust:
             keys, named = self.role("revoke")[0], self.chain.current.kept
             kept = first_of_each_key(envelopes, ranks, REVOCATIONS_PER_KEY, keys, named, REVOCATION_BYTES_PER_KEY)
             self._revocations = {digest: one for digest, one in held.items() if digest in kept}
-        self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
+        self.revoked = frozenset(node for one in self._revocations.values() for node in revocation_of(one).nodes)
         # A group key that names one of the rest goes too: who comes later could not take it, and none are told apart.
         self._heard = {digest[:MARK_BYTES] for digest in self._revocations}
-        for counter in [at for at, one in self._groups.items() if not self._heard.issuperset(_group_key(one).after)]:
+        for counter in [at for at, one in self._groups.items() if not self._heard.issuperset(group_key_of(one).after)]:
             self.news.went("group", self._groups.pop(counter).statement)
-        self.group_keys = _by_counter(self._groups) or self.group_keys
+        self.group_keys = by_counter(self._groups) or self.group_keys
         return {digest: one for digest, one in held.items() if digest not in self._revocations}
 
-    def _take_group_key(self, new: _Held) -> None:
+    def _take_group_key(self, new: Held) -> None:
         counter = new.value.counter
-        if not self._heard.issuperset(_group_key(new).after):
+        if not self._heard.issuperset(group_key_of(new).after):
             raise IdentityError(f"group key {counter} names a revocation that is not known here; hand it over first")
         if (known := self._groups.get(counter)) is not None and known.rank > new.rank:
             raise IdentityError(f"another group key has the number {counter}: two desks drew at once; draw a new one")
@@ -378,11 +376,11 @@ class Trust:
         elif known is not None:
             self.news.went("group", known.statement)
         self._groups[counter] = merged
-        self.group_keys = _by_counter(self._groups)
+        self.group_keys = by_counter(self._groups)
         self.revision += 1
         self.news.came("group", merged.statement)
 
-    def _tell(self, held: _Held) -> None:
+    def _tell(self, held: Held) -> None:
         """This certificate replaced another, or has more signatures: everybody has to learn it, once."""
         told = self._spread.get(held.digest)
         if told is None or told.statement != held.statement:
@@ -391,9 +389,9 @@ class Trust:
             self.news.went("node" if told else "seen", (told or held).statement)
             self.news.came("node", held.statement)
 
-    def _place(self, new: _Held) -> None:
+    def _place(self, new: Held) -> None:
         """Keep the best of each node and of each name."""
-        certificate = _certificate(new)
+        certificate = certificate_of(new)
         before = [self._by_node.get(certificate.node), self._by_name.get(certificate.name)]
         known = next((one for one in before if one is not None and one.digest == new.digest), None)
         if known is not None:
@@ -402,27 +400,26 @@ class Trust:
                 return
         self._rank(new)
         after = [self._by_node.get(certificate.node), self._by_name.get(certificate.name)]
-        is_told = False
         for old, best in zip(before, after, strict=True):
             if old is not None and (old.digest != new.digest or old.digest in self._spread):
-                is_told = True
                 if best is not None:
                     self._tell(best)
                 self._let_go(old)
-        if not is_told and new in after:
+        if new in after and new.digest not in self._spread:
             self.news.came("seen", new.statement)
             if known is not None:
                 self._let_go(known)
 
-    def _let_go(self, old: _Held) -> None:
+    def _let_go(self, old: Held) -> None:
         """A certificate, or a form of it, was replaced: neither peers nor the journal hear of it any more."""
-        if self._best_form(old) is None and (told := self._spread.pop(old.digest, None)) is not None:
+        best = self._best_form(old)
+        if best is None and (told := self._spread.pop(old.digest, None)) is not None:
             self.news.went("node", told.statement)
-        if self._by_node.get(_certificate(old).node) is not old:
+        if best is not old:
             self.news.went("seen", old.statement)
 
-    def _rank(self, new: _Held) -> None:
-        certificate = _certificate(new)
+    def _rank(self, new: Held) -> None:
+        certificate = certificate_of(new)
         of_node, of_name = self._by_node.get(certificate.node), self._by_name.get(certificate.name)
         if of_node is None or of_node.rank <= new.rank:
             self._by_node[certificate.node] = new
@@ -431,7 +428,9 @@ class Trust:
         if max(len(self._by_node), len(self._by_name)) > CERTIFICATES_MAX:
             mine = self._by_node.get(self.own)
             gone = cut(self._by_node, CERTIFICATES_MAX, self.own)
-            gone += cut(self._by_name, CERTIFICATES_MAX, _certificate(mine).name if mine else None)
+            gone += cut(self._by_name, CERTIFICATES_MAX, certificate_of(mine).name if mine else None)
+            if any(one is not new for one in gone):
+                self.revision += 1
             for one in gone:
                 self._let_go(one)
 
@@ -440,58 +439,29 @@ class Trust:
     def _judge(self) -> None:
         """The chain has changed: everything anew, as if it came for the first time."""
         self.revision += 1
-        self._revocations = {digest: one for digest, one in self._revocations.items() if self._still_counts(one)}
-        self._groups = {counter: one for counter, one in self._groups.items() if self._still_counts(one)}
+        signers = {kind: self.chain.signers_of(kind) for kind in ("node", "group", "revoke")}
+        given = [one for one in (still(held, self.chain, signers) for held in self._given) if one is not None]
+        self._revocations = all_still(self._revocations, self.chain, signers)
+        self._groups = all_still(self._groups, self.chain, signers)
+        best = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
+        best = all_still(best, self.chain, signers)
+        for one in given:
+            match one.value:
+                case Revocation():
+                    self._revocations[one.digest] = self._merged(self._revocations.get(one.digest), one)
+                case Certificate() if one.digest in best:
+                    best[one.digest] = self._merged(best[one.digest], one)
+                case GroupKey(counter=counter):
+                    known = self._groups.get(counter)
+                    if known is None or known.rank <= one.rank:
+                        self._groups[counter] = self._merged(known, one)
+        self._groups = dict(sorted(self._groups.items())[-GROUP_KEYS_MAX:])
         self._cut_revocations()
-        kept = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
         self._by_node, self._by_name = {}, {}
-        for one in kept.values():
-            if self._still_counts(one):
-                self._rank(one)
-        self._spread = {digest: one for digest, one in self._spread.items() if self._still_counts(one)}
-
-    def _still_counts(self, held: _Held) -> bool:
-        return self.chain.counts(decode_envelope(held.statement))
-
-
-_PAYLOADS: dict[str, msgspec.msgpack.Decoder[Certificate | GroupKey | Revocation]] = {
-    "node": msgspec.msgpack.Decoder(Certificate),
-    "group": msgspec.msgpack.Decoder(GroupKey),
-    "revoke": msgspec.msgpack.Decoder(Revocation),
-}
-
-
-def read_payload(kind: str, payload: bytes) -> Certificate | GroupKey | Revocation:
-    """What a statement of trust says; its signatures were checked before.
-
-    Raises:
-        WireError: The payload is none of this kind.
-    """
-    try:
-        return _PAYLOADS[kind].decode(payload)
-    except DAMAGE as error:
-        raise WireError(f"{kind}: {error}") from error
-
-
-def plain(text: str, limit: int = 200) -> str:
-    """Text of a statement with nothing in it that steers a terminal or looks like a line of ours."""
-    return "".join(c if c.isprintable() else "?" for c in text[:limit])
-
-
-def _certificate(held: _Held) -> Certificate:
-    assert isinstance(held.value, Certificate), "tables of certificates hold certificates"
-    return held.value
-
-
-def _group_key(held: _Held) -> GroupKey:
-    assert isinstance(held.value, GroupKey), "tables of group keys hold group keys"
-    return held.value
-
-
-def _by_counter(held: Mapping[int, _Held]) -> dict[int, GroupKey]:
-    return {counter: _group_key(held[counter]) for counter in sorted(held)}
-
-
-def _revocation(held: _Held) -> Revocation:
-    assert isinstance(held.value, Revocation), "tables of revocations hold revocations"
-    return held.value
+        for one in best.values():
+            self._rank(one)
+        spread = all_still(self._spread, self.chain, signers)
+        self._spread = {digest: best.get(digest, one) for digest, one in spread.items()}
+        for one in given:
+            if isinstance(one.value, Certificate) and one.digest not in best:
+                self._place(one)
