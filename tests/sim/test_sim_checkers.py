@@ -116,6 +116,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         {},
     ),
     ("law-facts-outlive-revocation", "state.shut_out_facts", [Fault(12 * S, "revoke_thief", (6,), 5 * S, 1)], {}),
+    (
+        "law-shown-after-revocation",
+        "state.shut_out_facts",
+        [Fault(20 * S, "revoke_thief", (6,), 5 * S, 1)],
+        {"workload.detections_per_min": 120},
+    ),
+    ("law-revocations-unwritten", "trust.unwritten", [Fault(12 * S, "revoke_thief", (6,), 5 * S, 1)], {}),
     ("law-no-threshold", "state.stranger", [Fault(12 * S, "invent_origins", (6,), 5 * S, 4)], {}),
     (
         "law-no-accounts",

@@ -4,13 +4,16 @@ trust.invented        a node believes a root, a revocation or a group key that n
                       of the root that replaced a role's stolen keys, what these say is that role's word to it, until
                       it hears (`trust.withheld`: within the quiet time)
 trust.forgotten       within one life, a node no longer believes what it believed of the officers' words
+trust.unwritten       a node's journal lacks what the node holds of the fleet's trust, or holds what fell: a later life,
+                      which hears nobody, would believe something else
 trust.withheld        after quiet, a node does not believe what the officers handed over where it could hear it: in its
                       part of the swarm, or at somebody who has been linked with it for ten seconds since (`told.py`)
 trust.shut_out_here   a revoked node, or one that only a replaced key certified, is ALIVE somewhere 10 s after its news
 trust.key_leaked      a node that was shut out when the newest group key was made holds it; one that was shut out since
                       learned that key by right, and only a newer one can take it out
 state.stranger        a node holds facts of an author that nobody enrolled
-state.shut_out_facts  after quiet, a node holds facts of an author that was shut out, as it is to know by then
+state.shut_out_facts  after quiet, a node holds facts of an author that was shut out, as it is to know by then, or shows
+                      people something of it
 releases.invented     the same of a floor, a revocation or a release that the publisher did not sign
 releases.forgotten    within one life, a node no longer believes a floor or a revocation; a floor that a thief's one
                       displaced in this life is gone with that one, as the node hears of the root that replaced the
@@ -23,8 +26,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swarmd_protocols.effects import MemberState
+from swarmd_protocols.swim.sender import trust_key
 from swarmd_protocols.trust.envelopes import decode_envelope
-from swarmd_protocols.trust.trust import Trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, Trust
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.checkers.fooled import Fooled
 from swarmd_sim.checkers.told import Told, words_of
@@ -51,6 +55,8 @@ class _Belief:
     revoked: frozenset[bytes] = frozenset()
     groups: frozenset[int] = frozenset()
     floor: int = 0
+    written: tuple[int, int] = (-1, -1)
+    """Of the trust, when the journal was last held against it."""
     judged_roots: int = 0
     """Of the chain under which the floor was believed."""
     revoked_releases: frozenset[bytes] = field(default_factory=frozenset)
@@ -84,6 +90,7 @@ class DecisionsChecker(CheckerBase):
             if belief is None or belief.boots != host.boots:
                 belief = self._beliefs[host.index] = _Belief(host.boots)
             self._trust(host, belief, self._officers)
+            self._journal(host, belief)
             self._strangers(host, enrolled)
             self._models(host, belief, self._officers)
         self._shut_out(now_ns, self._officers)
@@ -104,7 +111,7 @@ class DecisionsChecker(CheckerBase):
             late = words_of(_trust_of(host)).lacks(words)
             if late:
                 self._violate("trust.withheld", host, f"{host.name} lacks {late} of the officers after quiet")
-            facts = shut_out & set(origins(self.run.replica(host)))
+            facts = shut_out & {*origins(self.run.replica(host)), *shown_authors(self.run.replica(host))}
             if facts:
                 self._violate(
                     "state.shut_out_facts", host, f"{host.name} holds facts of {len(facts)} nodes that were shut out"
@@ -145,6 +152,26 @@ class DecisionsChecker(CheckerBase):
                 f"{len(revoked)}",
             )
         belief.roots, belief.revoked, belief.groups = roots, revoked & set(officers.revoked_ns), groups
+
+    def _journal(self, host: Host, belief: _Belief) -> None:
+        """What comes with the identity needs no record."""
+        trust = _trust_of(host)
+        now = (trust.revision, trust.news.count)
+        if now == belief.written:
+            return
+        belief.written = now
+        given = {one.statement for one in trust._given}
+        written = {key: one for key, one in host.disk.everything().items() if key.startswith(TRUST_JOURNAL)}
+        held = {trust_key(*one): one[1] for one in trust.journalled()}
+        lacks = [key for key, one in held.items() if written.get(key) != one and one not in given]
+        left = written.keys() - held.keys()
+        if lacks or left:
+            kinds = sorted({key.split(b"/")[2].decode() for key in (*lacks, *left)})
+            self._violate(
+                "trust.unwritten",
+                host,
+                f"{host.name}'s journal lacks {len(lacks)} and keeps {len(left)} too many, of {', '.join(kinds)}",
+            )
 
     def _shut_out(self, now_ns: int, officers: Officers) -> None:
         """Nobody who knows better calls a node alive that was shut out."""
@@ -277,3 +304,13 @@ def origins(replica: Any) -> list[bytes]:
     """Whose facts a replica holds, those that are quarantined included."""
     store = replica._holdings.store
     return [*store.logs, *store.quarantined]
+
+
+def shown_authors(replica: Any) -> set[bytes]:
+    """Of whom people see something in a replica's views."""
+    views = replica.views
+    shown = {view.origin for view in views.detections()}
+    shown |= {node for thing in views.objects() for node in thing.observers}
+    shown |= {node for cell in views.cells() for node in (*cell.done_by, cell.holder) if node is not None}
+    shown |= {node for by in views.counters().values() for node in by}
+    return shown | set(views.events())

@@ -124,6 +124,11 @@ class ModelledDisk:
                     found[owner] = found.get(owner, 0) + len(key) + len(value)
         return found
 
+    def everything(self) -> dict[bytes, bytes]:
+        """All records as a reader in this life sees them."""
+        seen = {**self._durable, **self._volatile}
+        return {key: value for key, value in seen.items() if value is not None}
+
     def records(self) -> dict[bytes, bytes]:
         """What a starting node finds, sorted by key."""
         return dict(sorted(self._durable.items()))

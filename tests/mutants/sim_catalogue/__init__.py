@@ -27,6 +27,8 @@ from .breaks import (
     not_journalled,
     remove_whole_key,
     scaled,
+    still_shown,
+    trust_unwritten,
     twice,
     unhalted,
     unsigned_report,
@@ -373,6 +375,18 @@ LAW: dict[str, Mutant] = {
         "what a revoked author said stays in the state",
         "state.intake:Intake.judge",
         gives(None),
+        overrides=_attacked("revoke_thief"),
+    ),
+    "law-shown-after-revocation": Mutant(
+        "what a revoked author said goes out of the state and stays in the views",
+        "state.holdings:Holdings._hide",
+        still_shown,
+        overrides=_attacked("revoke_thief", **{"workload.detections_per_min": 120}),
+    ),
+    "law-revocations-unwritten": Mutant(
+        "a revocation is not journalled: a later life that hears nobody lets a thief in",
+        "swim.sender:FrameSender.trust_changed",
+        trust_unwritten,
         overrides=_attacked("revoke_thief"),
     ),
     "law-no-cut": Mutant(

@@ -242,3 +242,24 @@ def dropped_in_silence(_sound: Any) -> Any:
         return self._end([job]) if one is not None and one.held is not None else []
 
     return broken
+
+
+def trust_unwritten(sound: Any) -> Any:
+    from swarmd_protocols.effects import Persist
+
+    def broken(self: Any, kind: str, statement: bytes) -> None:
+        sound(self, kind, statement)
+        self.effects[:] = [
+            effect
+            for effect in self.effects
+            if not (isinstance(effect, Persist) and effect.key.startswith(b"node/trust/revoke/"))
+        ]
+
+    return broken
+
+
+def still_shown(sound: Any) -> Any:
+    def broken(self: Any, batch: Any) -> None:
+        self.deferred.pop(batch.digest, None)
+
+    return broken
