@@ -12,8 +12,6 @@ of revocations every one, within bounds that know no order (`bounds.py`). Nothin
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
@@ -45,12 +43,10 @@ __all__ = [
     "REVOCATIONS_PER_KEY",
     "REVOCATION_BYTES_PER_KEY",
     "TRUST_JOURNAL",
-    "AddStatement",
     "Certificate",
     "GroupKey",
     "Revocation",
     "Trust",
-    "TrustChanged",
     "plain",
     "read_payload",
 ]
