@@ -68,7 +68,7 @@ def _root_by_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pick_a_root(patch: pytest.MonkeyPatch) -> None:
-    def branch(self, path, signed):  # type: ignore[no-untyped-def]
+    def branch(self, path):  # type: ignore[no-untyped-def]
         if len(path) == len(self.links) + 1:
             self.links.append(path[-1])
 
