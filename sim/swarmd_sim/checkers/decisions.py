@@ -157,7 +157,7 @@ class DecisionsChecker(CheckerBase):
         """What comes with the identity needs no record."""
         trust = _trust_of(host)
         now = (trust.revision, trust.news.count)
-        if now == belief.written:
+        if now == belief.written or host.waits_for_disk:
             return
         belief.written = now
         given = {one.statement for one in trust._given}

@@ -343,6 +343,11 @@ class Host:
         """
         return self.cpu.is_held_up(self.engine.now_ns) or bool(self._waiting)
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether effects of the last event are still to come, since a write before them takes its time."""
+        return self._waiting.effects is not None
+
     def _handle_now(self, event: Event, then: Then | None = None) -> None:
         engine = self.engine
         now_ns = engine.now_ns
