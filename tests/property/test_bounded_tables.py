@@ -189,6 +189,31 @@ def test_a_key_at_its_bound_is_told_so():
             trust.add("revoke", late)
 
 
+def test_what_is_refused_for_want_of_room_leaves_nothing_behind():
+    """Whoever has one stolen key signs as much as it likes: none of it was held, so no journal has to forget it."""
+    with small_tables():
+        trust = heard([])
+        keys = sorted((_seed(f"far{at}") for at in range(2 * ROOM)), key=lambda one: node_id_of(CRYPTO.public_key(one)))
+        offered = [
+            sign_statement("revoke", Revocation(SWARM, at + 1, (bytes([at]) * 16,), ""), [_seed("revoke0")], CRYPTO)
+            for at in range(2 * ROOM)
+        ]
+        for at, seed in enumerate(keys):
+            public = CRYPTO.public_key(seed)
+            one = Certificate(node_id_of(public), public, f"n{at}", (), SWARM, 1)
+            offered.append(sign_statement("node", one, [_seed("enrol")], CRYPTO))
+        held = 0
+        for statement in offered:
+            with contextlib.suppress(IdentityError):
+                if decode_envelope(statement).kind == "revoke":
+                    trust.add("revoke", statement)
+                else:
+                    trust.admit_certificate(statement)
+            held += len(trust.news.take())
+        assert held == 2 * ROOM
+        assert trust.news.take_gone() == []
+
+
 def _removals(rng):
     chain = RootChain.trust(FIRST, CRYPTO)
     releases = [make_release(bytes([at]) * 9, at + 1, b"p" * 32 if at else b"").payload() for at in range(2)]

@@ -212,6 +212,13 @@ def test_a_checker_sees_its_bug_and_nothing_without_it(
     assert broken_rules("", seen, script, overrides) == set()
 
 
+def test_a_journal_is_held_against_trust_when_all_is_written() -> None:
+    """Each write takes long while a revocation spreads, and a look comes in between."""
+    slow = Fault(10 * S, "slow_fsync", tuple(range(7)), 20 * S, 300)
+    script = [slow, Fault(12 * S + 440 * MS, "revoke_thief", (6,), 5 * S, 1)]
+    assert broken_rules("", 1, script, {}) == set()
+
+
 def test_a_host_is_known_in_its_life_and_not_by_a_record_of_the_one_before() -> None:
     simulation = Simulation(load_scenario("fuzz", BARE), 1, Options(script=[]))
     simulation.run()

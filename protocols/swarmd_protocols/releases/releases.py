@@ -351,7 +351,7 @@ class Releases:
                 effects += more
                 if is_new:
                     news[0 if is_root else 1].append(data)
-        effects += self.statements.gone(before)
+        effects += self.statements.written(before)
         if any(news):
             passed_on = Push(tuple(news[0]), tuple(news[1]), ())
             effects += self._exchange.push_news(self._peers, passed_on, sender)
@@ -397,9 +397,8 @@ class Releases:
                 self.statements.entries = before  # What came before the bad one was neither written nor said.
                 raise StateError(f"not published: {error}") from error
             grown.append(data)
-            effects += self.statements.kept(envelope.digest)
             effects.append(heard(envelope.kind, envelope.digest, True, "operator", ""))
-        effects += self.statements.gone(before)
+        effects += self.statements.written(before)
         effects += self._exchange.push_news(self._peers, Push(tuple(roots), tuple(grown), ()), None)
         return [*effects, *self._after(now_ns)]
 

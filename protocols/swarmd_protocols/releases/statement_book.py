@@ -88,7 +88,7 @@ class StatementBook:
             return False, [Rejected(source, str(error)), refused]
         if not grew:
             return False, []
-        return True, [*self.kept(envelope.digest), heard(envelope.kind, envelope.digest, True, source, "")]
+        return True, [heard(envelope.kind, envelope.digest, True, source, "")]
 
     def hear_root(self, statement: bytes, source: str) -> tuple[bool, list[SubEffect]]:
         """One encoded root from outside, and whether it was news; never raises."""
@@ -97,15 +97,14 @@ class StatementBook:
         except IdentityError as error:
             return False, [Rejected(source, str(error))]
 
-    def kept(self, digest: bytes) -> list[SubEffect]:
-        """The journal's record of a statement; none of one that was pruned as it came."""
-        if digest not in self.entries:
-            return []
-        return [Persist(STATEMENT + digest, self.entries[digest].envelope.encode())]
-
-    def gone(self, before: Mapping[bytes, versions.Entry]) -> list[SubEffect]:
-        """Take out of the journal what was held before and is not any longer."""
-        return [Persist(STATEMENT + digest, None) for digest in sorted(before.keys() - self.entries.keys())]
+    def written(self, before: Mapping[bytes, versions.Entry]) -> list[SubEffect]:
+        """Make the journal, which says what was held before, say what is held; what came and went again is neither."""
+        effects: list[SubEffect] = [
+            Persist(STATEMENT + digest, entry.envelope.encode())
+            for digest, entry in self.entries.items()
+            if before.get(digest) != entry
+        ]
+        return effects + [Persist(STATEMENT + digest, None) for digest in sorted(before.keys() - self.entries.keys())]
 
     def judge(self) -> list[SubEffect]:
         """Judge every statement anew when what counts has changed."""
@@ -113,7 +112,7 @@ class StatementBook:
             return []
         self._revision = self._trust.revision
         before, self.entries = self.entries, versions.judged(self.entries, self._chain)
-        effects = self.gone(before)
+        effects = self.written(before)
         epoch, self._epoch = self._epoch, self._chain.current.epoch
         fell = [before[one].envelope for one in sorted(before.keys() - self.entries.keys())]
         names = ", ".join(f"{one.kind} {one.digest.hex()[:8]}" for one in fell if one.kind in REMOVALS)

@@ -325,9 +325,10 @@ class Trust:
             self._heard.add(merged.digest[:MARK_BYTES])
         if known is not None:
             self.news.went("revoke", known.statement)
+        is_refused = gone.pop(new.digest, None) is not None
         for one in gone.values():
             self.news.went("revoke", one.statement)
-        if new.digest in gone:
+        if is_refused:
             raise IdentityError("its key has all the revocations of lower numbers there is room for; replace that key")
         self.revision += 1
         self.news.came("revoke", merged.statement)
@@ -406,12 +407,12 @@ class Trust:
             if known is not None:
                 self._let_go(known)
 
-    def _let_go(self, old: Held) -> None:
+    def _let_go(self, old: Held, *, was_held: bool = True) -> None:
         """A certificate, or a form of it, was replaced: neither peers nor the journal hear of it any more."""
         best = self._best_form(old)
         if best is None and (told := self._spread.pop(old.digest, None)) is not None:
             self.news.went("node", told.statement)
-        if best is not old:
+        if best is not old and was_held:
             self.news.went("seen", old.statement)
 
     def _rank(self, new: Held) -> None:
@@ -428,7 +429,7 @@ class Trust:
             if any(one is not new for one in gone):
                 self.revision += 1
             for one in gone:
-                self._let_go(one)
+                self._let_go(one, was_held=one is not new)
 
     # --- judging anew -------------------------------------------------------------------------------------------------
 
