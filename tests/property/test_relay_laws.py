@@ -155,6 +155,23 @@ def what_comes_back_is_left_to_its_sender() -> None:
     assert not _is_taken(one._take(second, part, net.now))
 
 
+def what_comes_back_to_its_origin_is_left_to_its_sender() -> None:
+    """It has handed it on as any other has: taken as somebody else's it would go the same way once more."""
+    net = formed(4)
+    one, middle, far = relay_of(net, 0), net.hosts[1].node.node, net.hosts[3]
+    core = net.hosts[0].node._core
+    core.now_ns = net.now
+    sent = one.carry(core.table.by_node[far.node.node], bytes(100), sure=True)
+    [part] = [decode_message(effect.payload) for effect in sent if isinstance(effect, Send)]
+    assert isinstance(part, Onward)
+    back = msgspec.structs.replace(part, hops=9, cost=60_000)
+    assert _is_taken(one._take(middle, back, net.now)), "it is still here, and seen to"
+    assert [held.via for held in one._held.values()] == [None]
+    one._held.clear()
+    assert one._take(middle, back, net.now) == []
+    assert not one._held
+
+
 def _is_taken(effects: list[relay.SubEffect]) -> bool:
     return any(isinstance(one, Send) and isinstance(decode_message(one.payload), Taken) for one in effects)
 
@@ -362,6 +379,16 @@ def _seen_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "_take", take)
 
 
+def _own_parts_are_anybodys(patch: pytest.MonkeyPatch) -> None:
+    whole = Relay._take
+
+    def take(self: Relay, sender: NodeId, onward: Onward, now_ns: int) -> list[relay.SubEffect]:
+        self._said.clear()
+        return whole(self, sender, onward, now_ns)
+
+    patch.setattr(Relay, "_take", take)
+
+
 def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
     whole = Relay._take
     patch.setattr(
@@ -440,6 +467,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (what_has_nobody_nearer_left_takes_another_way, _never_anew),
     (what_has_nobody_nearer_left_takes_another_way, _anew_for_nothing),
     (what_comes_back_is_left_to_its_sender, _seen_is_taken),
+    (what_comes_back_to_its_origin_is_left_to_its_sender, _own_parts_are_anybodys),
     (large_frames_arrive_whole, _parts_are_wholes),
     (nothing_goes_in_a_circle, _cost_need_not_fall),
     (a_flood_costs_a_bound_and_keeps_room_for_others, _handing_on_is_free),

@@ -11,7 +11,7 @@ this file keeps:
 - A hop stamps what the rest of the way costs by its own reckoning; who takes it must reckon less. A part that was taken
   is not taken again. So nothing goes in a circle, whatever anybody reports, and nothing goes farther than `HOPS_MAX`.
 - Where nobody near costs less any more than what a part was taken for, as where its way breaks while nodes move, it is
-  stamped anew, once a hop and for `_ANEW_HOPS`; who has handed it on before says nothing, and another is asked.
+  stamped anew, once a round and for `_ANEW_HOPS`; who has handed it on before says nothing, and another is asked.
 - Only near members hand anything on, and only to members: who is revoked has no session that could.
 - What is handed on for others has a budget of bytes; near members who bring something take turns in it, so that none
   can use what another needs.
@@ -62,7 +62,7 @@ TRIES = 2
 AGAIN_NS = 300 * _MS
 """What nobody takes waits so long before all are tried anew, nanoseconds: a report of a lost link takes as long."""
 _ANEW_HOPS = 1
-"""Hops that a part has left less where it is stamped anew: with those of the way to it, four times in all at most."""
+"""Hops that a part has left less where it is stamped anew: so that ends, also where it stays at one hop."""
 _PARKED_NS = 3 * _S
 """Whatever has not gone on for so long is dropped, nanoseconds: whoever wanted it has asked again."""
 RELAY_BYTES_S, _RELAY_BURST_BYTES = 4_000, 24_000
@@ -270,9 +270,9 @@ class Relay:
         name = _name(onward)
         word = Send(sender, encode(Taken(name)), False, Priority.PROBE)
         taken: list[SubEffect] = [word] if onward.sure else []
-        if name in self._seen:
-            # It did not hear that; or the part was stamped anew and came back to where it has been.
-            is_seen_to = self._seen[name] == sender or name in self._held or onward.target == self._core.own.node
+        if name in self._seen or name in self._said:
+            # It did not hear that; or the part was stamped anew and came back to where it has been, or began.
+            is_seen_to = self._seen.get(name) == sender or name in self._held or onward.target == self._core.own.node
             return taken if is_seen_to else []
         if onward.target == self._core.own.node:
             self._remember(name, sender)
