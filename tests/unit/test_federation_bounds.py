@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from swarmd.cli import region as cli
@@ -10,9 +11,12 @@ from swarmd.errors import ConfigError
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.store import Store
-from swarmd_protocols.federation.gate import WINDOW, Numbers
+from swarmd_protocols.federation.gate import WINDOW, Gate, Numbers, Pin
 from swarmd_protocols.federation.wire import RowKind
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.identity import dev_role_seeds, dev_root, make_dev_identity
 from tests.support import federation_bounds as laws
+from tests.support.federation_world import CRYPTO
 from tests.unit.test_federation_publisher import ALL, Site
 
 
@@ -32,6 +36,18 @@ from tests.unit.test_federation_publisher import ALL, Site
 )
 def test_law(law: object, tmp_path: Path) -> None:
     law(tmp_path)  # type: ignore[operator]
+
+
+def test_certificates_that_replace_each_other_leave_nothing_at_a_gate() -> None:
+    """A swarm that enrols its node anew every minute fills no region's memory: a gate has no journal to clear."""
+    secret = b"s" * 32
+    node, enrol = make_dev_identity(secret, "farm", "eye", CRYPTO).claims(), dev_role_seeds(secret, "enrol")
+    gate = Gate(Pin("farm", "farm", dev_root(secret, CRYPTO)), bytes(32), CRYPTO)
+    for counter in range(1, 5):
+        told = sign_statement("node", msgspec.structs.replace(node, counter=counter), enrol, CRYPTO)
+        assert gate._holds("node", told)
+    assert not gate.trust.news
+    assert gate.trust.news.take_gone() == []
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -466,6 +466,7 @@ class Gate:
         else:
             self.trust.add(kind, statement)
         self.trust.news.take()
+        self.trust.news.take_gone()
         return self.trust.news.count > before
 
     def _takes(self, kind: str, statement: bytes) -> bool:
