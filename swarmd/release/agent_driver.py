@@ -166,9 +166,10 @@ class AgentDriver:
     async def _swap(self, number: int, slot: Slot | None) -> None:
         try:
             bundle = await self._storage.run(lambda: self._materialise(slot))
-        except SlotError as error:
+        except (SlotError, MemoryError) as error:
             lost = await self._storage.run(lambda: self._store.recheck(one for _, one in slot.files)) if slot else []
-            self.feed(agents.Swapped(number, False, str(error), tuple(lost), is_here=True))
+            text = str(error) or "there is no memory for a model"
+            self.feed(agents.Swapped(number, False, text, tuple(lost), is_here=True))
             return
         if self.runner is None:
             self.feed(agents.Swapped(number, False, "no eye runs here", is_here=True))

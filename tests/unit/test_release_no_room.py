@@ -156,8 +156,15 @@ def test_blobs_that_a_slow_disk_has_not_taken_are_no_more_than_the_bound(monkeyp
     assert held == [400, 400]
 
 
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (SlotError("there is no room for a model in memory: No space left on device"), "no room"),
+        (MemoryError(), "no memory"),
+    ],
+)
 def test_a_release_for_which_memory_has_no_room_is_not_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception, reason: str
 ) -> None:
     """A full /dev/shm is this device's matter: a gate that failed is remembered, and that release never runs there."""
     told: list[object] = []
@@ -179,8 +186,8 @@ def test_a_release_for_which_memory_has_no_room_is_not_rejected(
             await asyncio.sleep(0.01)
 
     def full(slot: object) -> str:
-        raise SlotError("there is no room for a model in memory: No space left on device")
+        raise problem
 
     asyncio.run(scenario())
     ended = [one for one in told if isinstance(one, requests.TrialEnded)]
-    assert [(one.verdict, "no room" in one.reason) for one in ended] == [(Verdict.NONE, True)]
+    assert [(one.verdict, reason in one.reason) for one in ended] == [(Verdict.NONE, True)]

@@ -43,5 +43,6 @@ def test_what_is_replaced_as_it_comes_is_not_left_in_the_journal():
         assert world.nodes[at].view.heartbeat == (1, 30)
         written = {key: value for key, value in world.journals[at].items() if key.startswith(b"releases/s/")}
         assert written == {
-            b"releases/s/" + digest: entry.envelope.encode() for digest, entry in world.nodes[at].statements.entries.items()
+            b"releases/s/" + digest: entry.envelope.encode()
+            for digest, entry in world.nodes[at].statements.entries.items()
         }

@@ -156,7 +156,7 @@ class Swapped(msgspec.Struct, frozen=True, gc=False):
     lost: tuple[bytes, ...] = ()
     """Files that could not be loaded because they have gone or do not hash."""
     is_here: bool = False
-    """This device could not hand the model to its eye, for want of room: that says nothing about the release."""
+    """This device could not hand the model to an eye, for want of room or of one: that says nothing of the release."""
 
 
 class BeginMeter(msgspec.Struct, frozen=True, gc=False):

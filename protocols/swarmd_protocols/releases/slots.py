@@ -90,7 +90,7 @@ def try_spent(record: Record) -> Record:
 
 
 def unspent(record: Record) -> Record:
-    """The trial was not loaded after all, for want of room on this device: that try does not count."""
+    """The trial was not loaded after all, by no fault of its own: that try does not count."""
     return msgspec.structs.replace(record, tries=min(TRIES, record.tries + 1), loaded=False)
 
 
