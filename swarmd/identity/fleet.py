@@ -307,34 +307,32 @@ class Fleet:
         """
         trust = self.trust_of(swarm)
         check_name(name, "a node")
+        if self._dev_secret is None and not trust.group_keys:
+            with locked_folder(self.folder):
+                if not self.trust_of(swarm).group_keys:  # Nobody else began the swarm meanwhile.
+                    self._rotate(swarm)
+            trust = self.trust_of(swarm)
+        groups, out = (tuple(one for kind, one in trust.statements() if kind == what) for what in ("group", "revoke"))
         if self._dev_secret is not None:
             identity = make_dev_identity(self._dev_secret, swarm, name, _CRYPTO)
         else:
-            if not trust.group_keys:
-                with locked_folder(self.folder):
-                    if not self.trust_of(swarm).group_keys:  # Nobody else began the swarm meanwhile.
-                        self._rotate(swarm)
-                trust = self.trust_of(swarm)
             try:
                 identity = enrol(
                     secrets.token_bytes(SEED_BYTES),
                     name,
                     swarm,
                     self.roots(),
-                    [one for kind, one in trust.statements() if kind == "group"],
+                    groups,
                     self.seeds("enrol"),
                     _CRYPTO,
                     roles=roles,
                     counter=next_counter(self._certificate_counters(swarm, name)),
+                    revocations=out,  # Group keys that were drawn after them name them.
                 )
             except IdentityError as error:
                 raise FleetError(f"cannot enrol {name!r}: {error}") from error
-        return msgspec.structs.replace(
-            identity,
-            roots=tuple(self.roots()),
-            group_keys=tuple(one for kind, one in trust.statements() if kind == "group") or identity.group_keys,
-            revocations=tuple(one for kind, one in trust.statements() if kind == "revoke"),
-        )
+        groups = groups or identity.group_keys
+        return msgspec.structs.replace(identity, roots=tuple(self.roots()), group_keys=groups, revocations=out)
 
     def record(self, identity: Identity) -> bool:
         """Keep a node's certificate in the folder; False where it is there already."""

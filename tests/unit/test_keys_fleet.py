@@ -111,6 +111,15 @@ def test_new_role_keys_replace_the_old_ones_for_who_follows_the_chain(fleet: Fle
     assert trust.certificate(after.certificate).name == "b"
 
 
+def test_a_newcomer_is_enrolled_under_a_group_key_that_names_who_is_out(fleet: Fleet) -> None:
+    a = fleet.enrol("a", "farm")
+    fleet.revoke("farm", [a.node], "stolen")
+    fleet.rotate("farm")
+    trust = fleet.enrol("b", "farm").trust(CRYPTO)
+    assert trust.revoked == {a.node}
+    assert trust.group_keys.keys() == fleet.trust_of("farm").group_keys.keys()
+
+
 def test_new_revoke_keys_keep_out_who_was_out(fleet: Fleet) -> None:
     a = fleet.enrol("a", "farm")
     fleet.revoke("farm", [a.node], "stolen")
