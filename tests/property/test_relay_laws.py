@@ -380,13 +380,8 @@ def _seen_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _own_parts_are_anybodys(patch: pytest.MonkeyPatch) -> None:
-    whole = Relay._take
-
-    def take(self: Relay, sender: NodeId, onward: Onward, now_ns: int) -> list[relay.SubEffect]:
-        self._said.clear()
-        return whole(self, sender, onward, now_ns)
-
-    patch.setattr(Relay, "_take", take)
+    patch.setattr(relay, "HELD_MAX", 1)
+    patch.setattr(relay, "_note", lambda held, key, node, most: held.update({key: node} if most > 1 else {}))
 
 
 def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
