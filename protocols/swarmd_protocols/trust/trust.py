@@ -351,10 +351,22 @@ class Trust:
         self.revoked = frozenset(node for one in self._revocations.values() for node in revocation_of(one).nodes)
         # A group key that names one of the rest goes too: who comes later could not take it, and none are told apart.
         self._heard = {digest[:MARK_BYTES] for digest in self._revocations}
-        for counter in [at for at, one in self._groups.items() if not self._heard.issuperset(group_key_of(one).after)]:
+        fell = [at for at, one in self._groups.items() if not self._heard.issuperset(group_key_of(one).after)]
+        for counter in fell:
             self.news.went("group", self._groups.pop(counter).statement)
+        if fell:
+            self._regain_group_keys()
         self.group_keys = by_counter(self._groups) or self.group_keys
         return {digest: one for digest, one in held.items() if digest not in self._revocations}
+
+    def _regain_group_keys(self) -> None:
+        """There is room again: those of this node's identity are there, as after a restart."""
+        given = [one for one in self._still_given() if isinstance(one.value, GroupKey)]
+        for one in sorted(given, key=lambda one: one.rank, reverse=True):
+            is_known = self._heard.issuperset(group_key_of(one).after)
+            if is_known and one.value.counter not in self._groups and len(self._groups) < GROUP_KEYS_MAX:
+                self._groups[one.value.counter] = one
+                self.news.came("group", one.statement)
 
     def _take_group_key(self, new: Held) -> None:
         counter = new.value.counter
@@ -431,13 +443,17 @@ class Trust:
             for one in gone:
                 self._let_go(one, was_held=one is not new)
 
+    def _still_given(self) -> list[Held]:
+        signers = {kind: self.chain.signers_of(kind) for kind in ("node", "group", "revoke")}
+        return [one for one in (still(held, self.chain, signers) for held in self._given) if one is not None]
+
     # --- judging anew -------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         """The chain has changed: everything anew, as if it came for the first time."""
         self.revision += 1
         signers = {kind: self.chain.signers_of(kind) for kind in ("node", "group", "revoke")}
-        given = [one for one in (still(held, self.chain, signers) for held in self._given) if one is not None]
+        given = self._still_given()
         self._revocations = all_still(self._revocations, self.chain, signers)
         self._groups = all_still(self._groups, self.chain, signers)
         best = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
