@@ -41,7 +41,7 @@ from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.agent import Note, ReleaseAgent
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
-from swarmd_protocols.releases.slots import Record, Slot, pinned
+from swarmd_protocols.releases.slots import Record, Slot, pinned, to_start
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
@@ -203,6 +203,14 @@ class ReleaseService:
         """Before the node starts: the slots are read and hashed, so that nobody waits for that later."""
         record = self._slots.load() if self.config.model else Record()
         sound = frozenset(digest for digest in pinned(record) if self._blobs.verify(digest))
+        first = self.config.factory
+        if self.config.model:
+            try:
+                first = self._materialise(to_start(record, sound))
+            except (SlotError, MemoryError) as error:
+                # A member without its newest model is worth more than none: the release is tried anew, in its turn.
+                sound = frozenset()
+                self._say("no_room", text=str(error) or "there is no memory for a model", runs=first)
         agent = ReleaseAgent(self.config.model, record, sound)
         self.agent = AgentDriver(
             agent,
@@ -215,12 +223,11 @@ class ReleaseService:
             self.config.soak_scale,
             self._log,
         )
-        if not self.config.model:
-            return self.config.factory
-        if self._slots.damaged:
-            self._say("slots_damaged", text="no record of the slots can be read; the configured model runs")
-        self._take_factory_in()
-        return self._materialise(agent.running)
+        if self.config.model:
+            if self._slots.damaged:
+                self._say("slots_damaged", text="no record of the slots can be read; the configured model runs")
+            self._take_factory_in()
+        return first
 
     def _take_factory_in(self) -> None:
         path = _bundle_path(self.config.factory)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +20,7 @@ from swarmd.release.service import ReleaseService, ServiceConfig
 from swarmd.release.verbs import ModelVerbs
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.reports import Verdict
+from swarmd_protocols.releases.slots import Record, fresh_slot
 from swarmd_protocols.releases.statements import Blob, DeltaRef
 from swarmd_protocols.releases.stores import describe
 from tests.support.release_world import make_release
@@ -36,8 +38,8 @@ class Log:
     warning = error = info
 
 
-def service_at(folder: Path, told: list[object]) -> ReleaseService:
-    service = ReleaseService(folder, ServiceConfig("", ""), NodeKey(b"k" * 32, "file"), cast("Any", Log()))
+def service_at(folder: Path, told: list[object], model: str = "", factory: str = "") -> ReleaseService:
+    service = ReleaseService(folder, ServiceConfig(model, factory), NodeKey(b"k" * 32, "file"), cast("Any", Log()))
     service.protocol = cast("Any", SimpleNamespace(view=SimpleNamespace(models={})))
     service._command = lambda name, request: told.append(request)
     return service
@@ -191,3 +193,28 @@ def test_a_release_for_which_memory_has_no_room_is_not_rejected(
     asyncio.run(scenario())
     ended = [one for one in told if isinstance(one, requests.TrialEnded)]
     assert [(one.verdict, reason in one.reason) for one in ended] == [(Verdict.NONE, True)]
+
+
+@pytest.mark.parametrize("problem", [SlotError("a model cannot be laid out in memory"), MemoryError()])
+def test_a_device_whose_memory_has_no_room_for_its_release_starts_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """With the configured model: it did not start at all, and was no member."""
+    before = service_at(tmp_path, [], "m", "image")
+    data = b"weights" * 100
+    before.store.put(data)
+    slot = fresh_slot(b"1" * 32, {"model.tflite": sha256(data).digest()}, "model.tflite")
+    before._slots.save(Record(active=slot))
+
+    def full(folder: Path, files: Mapping[str, bytes]) -> None:
+        raise problem
+
+    service = service_at(tmp_path, [], "m", "image")
+    with monkeypatch.context() as patch:
+        patch.setattr(service.memory, "fill", full)
+        assert service._start() == "image"
+    assert service.agent.agent.running is None
+    later = service_at(tmp_path, [], "m", "image")
+    assert later._start().endswith("model.tflite"), "nothing was written: with room it runs at the next start"
+    assert later.agent.agent.running == slot
+    later.close()
