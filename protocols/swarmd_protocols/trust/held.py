@@ -1,6 +1,6 @@
 """Statements that count, as the tables of `trust.py` hold them."""
 
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Set
 from typing import TypeVar
 
 import msgspec
@@ -25,13 +25,18 @@ class Held(msgspec.Struct, frozen=True, eq=False):
         return self.value.counter, self.digest
 
 
+def signers_of(chain: RootChain) -> dict[str, frozenset[KeyId]]:
+    """Whose signatures are kept with each kind of statement."""
+    return {kind: chain.signers_of(kind) for kind in ("node", "group", "revoke")}
+
+
 def still(held: Held, chain: RootChain, signers: Mapping[str, Set[KeyId]]) -> Held | None:
     """What counts of a statement: with no signature by a key of a root that is not in the chain any longer.
 
     Args:
         held: A statement that counted, its signatures verified.
         chain: The roots as they are now.
-        signers: `chain.signers_of` of each kind.
+        signers: `signers_of` the chain.
     """
     envelope = decode_envelope(held.statement)
     pairs = tuple(pair for pair in envelope.signatures if pair[0] in signers[envelope.kind])
@@ -45,6 +50,25 @@ def all_still(table: Mapping[_Key, Held], chain: RootChain, signers: Mapping[str
     """A table of what counts, judged anew; see `still`."""
     judged = ((key, still(one, chain, signers)) for key, one in table.items())
     return {key: one for key, one in judged if one is not None}
+
+
+def those_still(given: Iterable[Held], chain: RootChain) -> list[Held]:
+    """The same of a list."""
+    return [*all_still(dict(enumerate(given)), chain, signers_of(chain)).values()]
+
+
+def regained(groups: Mapping[int, Held], given: Iterable[Held], heard: Set[bytes], room: int) -> list[Held]:
+    """Group keys of the node's identity for which there is room again: they are there, as after a restart.
+
+    Args:
+        groups: Those that are held, by counter.
+        given: What counts of the identity.
+        heard: Marks of all revocations that are held.
+        room: Group keys that may be held.
+    """
+    keys = [one for one in given if isinstance(one.value, GroupKey) and one.value.counter not in groups]
+    known = [one for one in keys if heard >= frozenset(group_key_of(one).after)]
+    return sorted(known, key=lambda one: one.rank, reverse=True)[: max(0, room - len(groups))]
 
 
 def certificate_of(held: Held) -> Certificate:

@@ -17,7 +17,17 @@ from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.trust.bounds import cut, first_of_each_key
 from swarmd_protocols.trust.envelopes import MARK_BYTES, Envelope, KeyId, decode_envelope, merge_signatures
-from swarmd_protocols.trust.held import Held, all_still, by_counter, certificate_of, group_key_of, revocation_of, still
+from swarmd_protocols.trust.held import (
+    Held,
+    all_still,
+    by_counter,
+    certificate_of,
+    group_key_of,
+    regained,
+    revocation_of,
+    signers_of,
+    those_still,
+)
 from swarmd_protocols.trust.news import News
 from swarmd_protocols.trust.payloads import (
     AFTER_MAX,
@@ -354,19 +364,12 @@ class Trust:
         fell = [at for at, one in self._groups.items() if not self._heard.issuperset(group_key_of(one).after)]
         for counter in fell:
             self.news.went("group", self._groups.pop(counter).statement)
-        if fell:
-            self._regain_group_keys()
+        given = those_still(self._given, self.chain) if fell else []
+        for one in regained(self._groups, given, self._heard, GROUP_KEYS_MAX):
+            self._groups[one.value.counter] = one
+            self.news.came("group", one.statement)
         self.group_keys = by_counter(self._groups) or self.group_keys
         return {digest: one for digest, one in held.items() if digest not in self._revocations}
-
-    def _regain_group_keys(self) -> None:
-        """There is room again: those of this node's identity are there, as after a restart."""
-        given = [one for one in self._still_given() if isinstance(one.value, GroupKey)]
-        for one in sorted(given, key=lambda one: one.rank, reverse=True):
-            is_known = self._heard.issuperset(group_key_of(one).after)
-            if is_known and one.value.counter not in self._groups and len(self._groups) < GROUP_KEYS_MAX:
-                self._groups[one.value.counter] = one
-                self.news.came("group", one.statement)
 
     def _take_group_key(self, new: Held) -> None:
         counter = new.value.counter
@@ -443,17 +446,13 @@ class Trust:
             for one in gone:
                 self._let_go(one, was_held=one is not new)
 
-    def _still_given(self) -> list[Held]:
-        signers = {kind: self.chain.signers_of(kind) for kind in ("node", "group", "revoke")}
-        return [one for one in (still(held, self.chain, signers) for held in self._given) if one is not None]
-
     # --- judging anew -------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         """The chain has changed: everything anew, as if it came for the first time."""
         self.revision += 1
-        signers = {kind: self.chain.signers_of(kind) for kind in ("node", "group", "revoke")}
-        given = self._still_given()
+        signers = signers_of(self.chain)
+        given = those_still(self._given, self.chain)
         self._revocations = all_still(self._revocations, self.chain, signers)
         self._groups = all_still(self._groups, self.chain, signers)
         best = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
