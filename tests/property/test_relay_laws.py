@@ -150,6 +150,8 @@ def what_comes_back_is_left_to_its_sender() -> None:
     part = Onward(target, 9, 60_000, True, bytes(8), 0, 1, bytes(100))
     assert _is_taken(one._take(first, part, net.now))
     assert _is_taken(one._take(second, part, net.now)), "it is still here, and seen to"
+    one._turn(net.now)
+    assert not _is_taken(one._take(second, part, net.now)), "who was asked may have it, and this be what it sent on"
     one._held.clear()
     assert _is_taken(one._take(first, part, net.now)), "the first did not hear it"
     assert not _is_taken(one._take(second, part, net.now))
@@ -165,7 +167,7 @@ def what_comes_back_to_its_origin_is_left_to_its_sender() -> None:
     [part] = [decode_message(effect.payload) for effect in sent if isinstance(effect, Send)]
     assert isinstance(part, Onward)
     back = msgspec.structs.replace(part, hops=9, cost=60_000)
-    assert _is_taken(one._take(middle, back, net.now)), "it is still here, and seen to"
+    assert one._take(middle, back, net.now) == []
     assert [held.via for held in one._held.values()] == [None]
     one._held.clear()
     assert one._take(middle, back, net.now) == []

@@ -271,8 +271,11 @@ class Relay:
         word = Send(sender, encode(Taken(name)), False, Priority.PROBE)
         taken: list[SubEffect] = [word] if onward.sure else []
         if name in self._seen or name in self._said:
-            # It did not hear that; or the part was stamped anew and came back to where it has been, or began.
-            is_seen_to = self._seen.get(name) == sender or name in self._held or onward.target == self._core.own.node
+            # It did not hear that; or the part was stamped anew and came back to where it has been, or began. Who was
+            # asked may have it, and be its sender by way of others: it would say so, and both would let go of it.
+            held = self._held.get(name)
+            is_kept = held is not None and not held.asked
+            is_seen_to = self._seen.get(name) == sender or is_kept or onward.target == self._core.own.node
             return taken if is_seen_to else []
         if onward.target == self._core.own.node:
             self._remember(name, sender)
