@@ -214,7 +214,7 @@ def test_who_runs_on_who_restarts_and_who_comes_later_decide_the_same(seed):
     check_lives(seed)
 
 
-@pytest.mark.parametrize("seed", [3, 9, 14, 36, 44, 98, 258, 354, 1061, 1114])
+@pytest.mark.parametrize("seed", [3, 9, 14, 36, 44, 98, 258, 354, 1061, 1114, 22096])
 def test_lives_that_once_differed(seed):
     check_lives(seed)
 

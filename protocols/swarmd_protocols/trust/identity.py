@@ -21,6 +21,9 @@ from swarmd_protocols.trust.trust import (
 
 _encode = msgspec.msgpack.Encoder().encode
 
+_FORK_ROUNDS = 3
+"""How often the roots of a fork are heard again at boot: of branches that beat each other in a ring none comes to rest."""
+
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
     """Everything a node was given at enrolment; secret: it holds the node's seed and the group keys.
@@ -223,11 +226,23 @@ def open_trust(identity: Identity, restored: Mapping[bytes, bytes], crypto: Cryp
     for kind in JOURNALLED:
         prefix = TRUST_JOURNAL + kind.encode() + b"/"
         # Root links only follow one by one: as many rounds as there are links.
-        waiting = [value for key, value in sorted(restored.items()) if key.startswith(prefix)]
+        waiting = found = [value for key, value in sorted(restored.items()) if key.startswith(prefix)]
         for _ in range(len(waiting)):
             waiting = [statement for statement in waiting if not _takes(trust, kind, statement)]
+        if kind == "root":
+            _settle(trust, found)
     trust.news.take()
     return trust
+
+
+def _settle(trust: Trust, roots: Sequence[bytes]) -> None:
+    """Roots of a fork once more: one that gave way to a branch may stand beside what has followed there since."""
+    for _ in range(_FORK_ROUNDS):
+        before = trust.roots, trust.chain.disputed
+        for root in roots:
+            _takes(trust, "root", root)
+        if (trust.roots, trust.chain.disputed) == before:
+            return
 
 
 def _takes(trust: Trust, kind: str, statement: bytes) -> bool:
