@@ -22,7 +22,7 @@ from swarmd_protocols.trust.trust import (
 _encode = msgspec.msgpack.Encoder().encode
 
 _FORK_ROUNDS = 3
-"""How often the roots of a fork are heard again at boot: of branches that beat each other in a ring none comes to rest."""
+"""How often the roots of a fork are heard again at boot: branches that beat each other in a ring never come to rest."""
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
