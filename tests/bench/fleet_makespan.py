@@ -79,15 +79,20 @@ def speeds_at_once(addresses: Sequence[str], frames: Sequence[np.ndarray]) -> li
     return [count / took_s for count in done]
 
 
-def inferring(pid: int) -> int:
-    """The thread of a worker that has computed most, its loop aside."""
+def inferring(pid: int, address: str, frames: Sequence[np.ndarray]) -> int:
+    """The thread of a worker that computes most while it infers, its loop aside; before that others may have more."""
 
-    def cpu_ticks(task: Path) -> int:
-        fields = (task / "stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
+    def cpu_ticks() -> dict[int, int]:
+        found = {}
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            found[int(task.name)] = int(fields[11]) + int(fields[12])
+        return found
 
-    tasks = [task for task in Path(f"/proc/{pid}/task").iterdir() if int(task.name) != pid]
-    return int(max(tasks, key=cpu_ticks).name)
+    before = cpu_ticks()
+    ask(address, frames, "", 1)
+    spent = {tid: ticks - before.get(tid, 0) for tid, ticks in cpu_ticks().items() if tid != pid}
+    return max(spent, key=spent.__getitem__)
 
 
 @contextlib.contextmanager
@@ -143,7 +148,9 @@ def main() -> int:
 
         wait_for(is_known, "frames that both lenders answer", seen=lambda: seen)
         how = [
-            stack.enter_context(throttled_thread(inferring(one["pid"]), share, daemon.name))
+            stack.enter_context(
+                throttled_thread(inferring(one["pid"], one["address"], frames[:ALONE]), share, daemon.name)
+            )
             for daemon, one, share in zip(daemons, status, args.shares, strict=True)
         ]
         for run in range(args.runs):
