@@ -386,6 +386,7 @@ def flood(loss: int) -> Iterator[dict[str, Any]]:
             stdout=subprocess.DEVNULL, cwd=ROOT,
         )  # fmt: skip
         try:
+            wait_for(lambda: Counter(flooder.status()["lending"]["counts"])["borrow_requests"] > 32, "the flood")
             during = one.ask(LARGE.name, LARGE.digest, 30, 1, 20_000, "yes")
         finally:
             flooding.kill()
