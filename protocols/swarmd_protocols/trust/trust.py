@@ -66,7 +66,7 @@ CERTIFICATES_MAX = 8_192
 GROUP_KEYS_MAX = 64
 """The newest are kept; each costs a trial at first contact, and a key lives for months."""
 REVOCATIONS_PER_KEY, REVOCATION_BYTES_PER_KEY = 2_048, 1 << 20
-"""Revocations kept of one key, the lowest counters first, and bytes of what they say (65,000 ids; 7 MB in memory, 11 meanwhile); and
+"""Revocations kept of one key, the lowest counters first, and bytes of what they say (65,000 ids, 7 MB); and
 beside them all that the newest root names: a flood by one key pushes out nothing that another key has signed or that
 the root role calls right."""
 TRUST_JOURNAL = b"node/trust/"
