@@ -14,7 +14,7 @@ from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.evidence import Evidence
 from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.state.reviews import operators_of
-from swarmd_protocols.trust.trust import Certificate
+from swarmd_protocols.trust.payloads import Certificate
 from swarmd_protocols.trust.view import TrustView
 
 

@@ -10,7 +10,7 @@ from swarmd_protocols.neighbours.requests import Bring
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.evidence import Evidence
 from swarmd_protocols.summary import MemberView
-from swarmd_protocols.trust.trust import Certificate
+from swarmd_protocols.trust.payloads import Certificate
 
 
 class SwarmWord(Protocol):

@@ -23,7 +23,8 @@ from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.federation.gate import Pin
 from swarmd_protocols.trust.envelopes import decode_envelope
-from swarmd_protocols.trust.trust import NAME_PATTERN, Trust
+from swarmd_protocols.trust.payloads import NAME_PATTERN
+from swarmd_protocols.trust.trust import Trust
 
 CONFIG_FILE, KEY_FILE, ROOTS = "region.toml", "region.key", "roots"
 _Name = Annotated[str, Meta(max_length=64, pattern=NAME_PATTERN)]

@@ -30,8 +30,9 @@ from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, decode_envelope, key_id
 from swarmd_protocols.trust.identity import read_certificate
+from swarmd_protocols.trust.payloads import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import ROLES, Root, make_root, mark, root_digest
-from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 
 ROLE_NAMES = ("root", *ROLES)
 """Every role that a root may name."""

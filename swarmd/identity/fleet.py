@@ -65,8 +65,9 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     read_certificate,
 )
+from swarmd_protocols.trust.payloads import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, read_payload
 from swarmd_protocols.trust.roots import KEPT_MAX, Root, RootChain, make_root, mark, next_root
-from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust, read_payload
+from swarmd_protocols.trust.trust import Trust
 
 DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
     "root": (2, 3),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from swarmd.errors import DaemonError
-from swarmd_protocols.trust.trust import NAME_MAX_CHARS, NAME_PATTERN
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS, NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
 

@@ -31,8 +31,8 @@ from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.trust import envelopes
 from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
 from swarmd_protocols.trust.identity import read_certificate
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS, Certificate, Revocation, plain
 from swarmd_protocols.trust.roots import KEPT_MAX, Root, mark, root_digest
-from swarmd_protocols.trust.trust import NAME_MAX_CHARS, Certificate, Revocation, plain
 
 FORMAT: Final = "swarmd-prepared-1"
 FILE_MAX_BYTES = 2 << 20

@@ -16,7 +16,7 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement, signers
 from swarmd_protocols.trust.identity import read_certificate
-from swarmd_protocols.trust.trust import Certificate
+from swarmd_protocols.trust.payloads import Certificate
 
 _CRYPTO = NaClCrypto()
 

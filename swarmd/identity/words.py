@@ -16,8 +16,8 @@ from swarmd.identity.officers import PublicHalf
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, key_id
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation, plain
 from swarmd_protocols.trust.roots import ROLES, Role, Root
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation, plain
 
 """Kind of a statement to the role whose keys sign it; a root needs the old root's keys and the new one's."""
 _TITLES = {

@@ -15,8 +15,8 @@ from swarmd.identity.node_requests import parse_request
 from swarmd.identity.officers import parse_public, parse_sealed, seal_key
 from swarmd.identity.prepared import add_signature, decode, encode, merge, missing, prepare, words
 from swarmd.identity.ssh_agent import parse_keys, parse_signature, public_blob
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.roots import root_digest
-from swarmd_protocols.trust.trust import Revocation
 from tests.support.officers import HALVES, certificate, compose, officer, signed_root
 
 

@@ -15,8 +15,9 @@ from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.statements import Revoke
 from swarmd_protocols.trust import trust as trust_module
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import RootChain, make_root, mark, root_digest
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 from tests.support.release_world import MODEL, make_release
 
 CRYPTO = ModelCrypto()

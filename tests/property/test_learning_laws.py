@@ -19,7 +19,7 @@ from swarmd_protocols.learning.requests import JOURNAL, Learn, Trained
 from swarmd_protocols.learning.sparse import in_units, top_k
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
-from swarmd_protocols.trust.trust import Revocation
+from swarmd_protocols.trust.payloads import Revocation
 from tests.support.learning_world import CONFIG, CRYPTO, DIM, SECRET, SESSION, S, World, moved
 
 WORDS = st.integers(0, 2**32 - 1)

@@ -26,8 +26,8 @@ from swarmd_protocols.swim.messages import (
 from swarmd_protocols.swim.rules import BOOT_SHIFT, WITNESSES_WANTED
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import Revocation
 from tests.support.swim_chatter import Chatter
 from tests.support.swim_net import SECRET, Net
 

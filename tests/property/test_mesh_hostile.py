@@ -27,8 +27,8 @@ from swarmd_protocols.swim.relays import Relays
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import Revocation
 from tests.support.mesh_net import MeshNet, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.swim_net import SECRET

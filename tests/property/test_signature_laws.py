@@ -22,8 +22,9 @@ from swarmd_protocols.swim.rules import trust_mark
 from swarmd_protocols.trust import envelopes
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, key_id, mark_of, sign_statement, signed_bytes
 from swarmd_protocols.trust.identity import Identity, open_trust
+from swarmd_protocols.trust.payloads import Certificate, GroupKey
 from swarmd_protocols.trust.roots import root_digest
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Trust
+from swarmd_protocols.trust.trust import Trust
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.release_world import Keys
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.payloads import GroupKey, Revocation
 from swarmd_protocols.trust.roots import mark
-from swarmd_protocols.trust.trust import GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 from tests.support.release_world import MODEL
 from tests.support.trust_history import (
     AFTER,

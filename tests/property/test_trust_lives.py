@@ -21,8 +21,8 @@ from swarmd_protocols.trust import roots
 from swarmd_protocols.trust import trust as trust_module
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import Identity, open_trust
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import make_root, mark, root_digest
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 from tests.property.test_bounded_tables import small_tables
 
 CRYPTO = ModelCrypto()

@@ -15,7 +15,8 @@ from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.swim.sender import trust_key
 from swarmd_protocols.trust.identity import Identity, open_trust
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, GroupKey
+from swarmd_protocols.trust.payloads import GroupKey
+from swarmd_protocols.trust.trust import TRUST_JOURNAL
 from tests.support.release_world import MODEL
 from tests.support.trust_history import (
     AFTER,

@@ -23,7 +23,7 @@ from swarmd.identity.fleet import Fleet
 from swarmd.identity.prepared import Prepared, add_signature, merge, missing
 from swarmd.identity.words import parse_root
 from swarmd_protocols.ids import node_id_of
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from tests.support.officers import CRYPTO, NAMES, officer
 
 SWARM = "farm"

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from swarmd_protocols.effects import Command, Leave, MemberState, SetMeta, UserEvent
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import Revocation
 from tests.support.partial_net import (
     SMALL,
     bounded,

@@ -14,7 +14,7 @@ from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.state.reviews import operators_of
 from swarmd_protocols.summary import MemberView
 from swarmd_protocols.trust.identity import enrol
-from swarmd_protocols.trust.trust import Certificate
+from swarmd_protocols.trust.payloads import Certificate
 from tests.support.state_mesh import SWARM, Member, Mesh
 
 

@@ -27,7 +27,7 @@ from swarmd_protocols.federation.wire import (
 )
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import Identity, dev_role_seeds
-from swarmd_protocols.trust.trust import Revocation
+from swarmd_protocols.trust.payloads import Revocation
 from tests.support.federation_world import BEGIN_MS, CRYPTO, REGION_SEED, Frame, Gateway, Swarm, World, make_world
 
 SALT = b"hostile!"

@@ -31,8 +31,9 @@ from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement, signed_bytes
 from swarmd_protocols.trust.identity import DEV_ROLES, dev_role_seeds, enrol
+from swarmd_protocols.trust.payloads import GroupKey, Revocation
 from swarmd_protocols.trust.roots import make_root
-from swarmd_protocols.trust.trust import GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 
 CRYPTO = ModelCrypto()
 S = 1_000_000_000

@@ -7,8 +7,8 @@ from swarmd.identity.signers import SeedSigner
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.payloads import Certificate
 from swarmd_protocols.trust.roots import Root, make_root
-from swarmd_protocols.trust.trust import Certificate
 
 CRYPTO = NaClCrypto()
 NAMES = ("alice", "bob", "carol", "dave", "erin", "mallory")

@@ -17,7 +17,7 @@ from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.subprotocol import Peer
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
-from swarmd_protocols.trust.trust import Revocation
+from swarmd_protocols.trust.payloads import Revocation
 from tests.support.past_world import BEGIN_MS, CRYPTO, MS, SECRET, S, World, identity, minutes, page
 
 HOUR_MS = 3_600_000

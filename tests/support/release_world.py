@@ -20,8 +20,9 @@ from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, sign_statement, signed_bytes
+from swarmd_protocols.trust.payloads import Certificate, Revocation
 from swarmd_protocols.trust.roots import RootChain, make_root, root_digest
-from swarmd_protocols.trust.trust import Certificate, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 
 MODEL = "solar"
 THRESHOLDS = {

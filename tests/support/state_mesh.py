@@ -27,8 +27,9 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     open_trust,
 )
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import make_root, root_digest
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, Certificate, GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, Trust
 
 MS = 1_000_000
 S = 1_000_000_000

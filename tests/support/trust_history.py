@@ -20,8 +20,9 @@ from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
 from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope, KeyId, decode_envelope, sign_statement
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import make_root, mark, root_digest
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 from tests.support.release_world import MODEL, make_release
 
 CRYPTO = ModelCrypto()

@@ -18,8 +18,8 @@ from swarmd_protocols.releases.statements import (
     Revoke,
 )
 from swarmd_protocols.trust.envelopes import KINDS, sign_statement
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import ROLES, make_root
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 
 PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "trust.json"
 CRYPTO = NaClCrypto()

@@ -4,7 +4,7 @@ import pytest
 
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.trust import envelopes, identity, roots
+from swarmd_protocols.trust import envelopes, identity, payloads, roots
 from swarmd_protocols.trust import trust as trusts
 
 SECRET = b"a fleet for tests only"
@@ -82,7 +82,7 @@ def test_certificates_hold_only_for_their_fleet_swarm_and_key(crypto):
         envelopes.sign_statement("root", one.claims(), identity.dev_role_seeds(SECRET, "enrol"), crypto),
         envelopes.sign_statement(
             "node",
-            trusts.Certificate(bytes(16), one.claims().public_key, "a", (), "s", 1),
+            payloads.Certificate(bytes(16), one.claims().public_key, "a", (), "s", 1),
             identity.dev_role_seeds(SECRET, "enrol"),
             crypto,
         ),
@@ -168,7 +168,7 @@ def test_roots_that_nobody_could_satisfy_are_refused(roles):
 def test_a_revoked_node_is_out_and_stays_out(crypto):
     one, two = (identity.make_dev_identity(SECRET, "s", name, crypto) for name in "ab")
     trust = one.trust(crypto)
-    revocation = trusts.Revocation("s", 1, (two.node,), "lost in the field")
+    revocation = payloads.Revocation("s", 1, (two.node,), "lost in the field")
     signed = envelopes.sign_statement("revoke", revocation, identity.dev_role_seeds(SECRET, "revoke")[1:2], crypto)
     assert trust.add("revoke", signed)
     assert trust.revoked == {two.node}
@@ -178,7 +178,7 @@ def test_a_revoked_node_is_out_and_stays_out(crypto):
     forged = envelopes.sign_statement("revoke", revocation, identity.dev_role_seeds(SECRET, "enrol"), crypto)
     with pytest.raises(IdentityError):
         one.trust(crypto).add("revoke", forged)
-    elsewhere = trusts.Revocation("t", 1, (two.node,), "")
+    elsewhere = payloads.Revocation("t", 1, (two.node,), "")
     with pytest.raises(IdentityError, match="for swarm 't'"):
         one.trust(crypto).add(
             "revoke", envelopes.sign_statement("revoke", elsewhere, identity.dev_role_seeds(SECRET, "revoke"), crypto)
@@ -189,14 +189,14 @@ def test_group_keys_rotate_by_statement(crypto):
     one = identity.make_dev_identity(SECRET, "s", "a", crypto)
     trust = one.trust(crypto)
     rotated = envelopes.sign_statement(
-        "group", trusts.GroupKey("s", 2, b"n" * 32), identity.dev_role_seeds(SECRET, "enrol"), crypto
+        "group", payloads.GroupKey("s", 2, b"n" * 32), identity.dev_role_seeds(SECRET, "enrol"), crypto
     )
     assert trust.add("group", rotated)
     assert not trust.add("group", rotated)
     assert sorted(trust.group_keys) == [1, 2]
     assert ("group", rotated) in trust.statements()
     short = envelopes.sign_statement(
-        "group", trusts.GroupKey("s", 3, b"n"), identity.dev_role_seeds(SECRET, "enrol"), crypto
+        "group", payloads.GroupKey("s", 3, b"n"), identity.dev_role_seeds(SECRET, "enrol"), crypto
     )
     with pytest.raises(IdentityError):
         trust.add("group", short)

@@ -22,7 +22,7 @@ from swarmd_protocols.offload.offload import Offload, OffloadConfig
 from swarmd_protocols.offload.whom import Whom
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.identity import Identity, dev_role_seeds, enrol, make_dev_identity
-from swarmd_protocols.trust.trust import NAME_MAX_CHARS
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS
 
 SECRET = b"of a test's fleet"
 CRYPTO = ModelCrypto()

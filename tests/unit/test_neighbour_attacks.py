@@ -18,8 +18,8 @@ from swarmd_protocols.neighbours.words import INTRODUCTION, Introduction, read_a
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import DEV_ROLES, dev_role_seeds
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.roots import make_root
-from swarmd_protocols.trust.trust import Revocation
 from tests.support.neighbour_laws import at_the_pole, lie, spoken, three
 from tests.support.neighbour_world import CRYPTO, Fleet, Node, World, neighbours, seed_of
 

@@ -25,8 +25,8 @@ from swarmd_protocols.subprotocol import Cast, Priority, Send
 from swarmd_protocols.swim.messages import Sub
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import Identity, dev_role_seeds, make_dev_identity
+from swarmd_protocols.trust.payloads import GroupKey, Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import GroupKey, Revocation
 from tests.support.swim_net import MS, SECRET, Net
 
 

@@ -27,8 +27,9 @@ from swarmd.identity.words import WordsError
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
 from swarmd_protocols.releases.versions import admit
 from swarmd_protocols.trust.envelopes import decode_envelope as decode_model_envelope
+from swarmd_protocols.trust.payloads import GroupKey, Revocation
 from swarmd_protocols.trust.roots import RootChain, root_digest
-from swarmd_protocols.trust.trust import GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import Trust
 from tests.support.officers import CRYPTO, HALVES, NAMES, ROLES, certificate, compose, officer, signed_root
 
 ROOT = signed_root(compose(), "alice", "bob")

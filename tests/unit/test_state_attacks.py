@@ -23,7 +23,7 @@ from swarmd_protocols.state.observations import CellAssigned, DefineCells, SetNo
 from swarmd_protocols.state.quota import ANSWER_BURST_BYTES, ANSWER_BYTES_S, ANSWER_COPY_S, AUTHOR_BURST, WORK_RATE
 from swarmd_protocols.subprotocol import Send
 from swarmd_protocols.trust.envelopes import sign_statement
-from swarmd_protocols.trust.trust import Certificate
+from swarmd_protocols.trust.payloads import Certificate
 from tests.support.mutants import assert_found
 from tests.support.state_mesh import CRYPTO, SWARM, Mesh, S, detection
 from tests.support.state_pen import Pen, pen_of

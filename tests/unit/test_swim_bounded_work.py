@@ -42,8 +42,8 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.trust.envelopes import Envelope, key_id, sign_statement, signed_bytes
 from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import Revocation
 from tests.support.swim_net import SECRET, S, read_whole
 from tests.support.swim_thief import ADDRESS, Thief, formed, meet_all, signed, victim_facts
 

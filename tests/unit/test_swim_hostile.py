@@ -37,8 +37,8 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, make_dev_identity
+from swarmd_protocols.trust.payloads import GroupKey, Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import GroupKey, Revocation
 from tests.support.swim_net import SECRET, Net, S
 from tests.support.swim_thief import ADDRESS, Thief, formed, meet_all, victim_facts
 

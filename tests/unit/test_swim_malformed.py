@@ -37,8 +37,8 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 from tests.support.swim_net import SECRET
 from tests.support.swim_thief import Thief, formed, meet_all, signed
 

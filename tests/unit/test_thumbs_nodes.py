@@ -7,8 +7,8 @@ from swarmd_protocols.thumbs.requests import Fetch, Shelve, ThumbLearned
 from swarmd_protocols.thumbs.thumbs import Thumbs, ThumbsConfig
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, make_dev_identity
+from swarmd_protocols.trust.payloads import Revocation
 from swarmd_protocols.trust.requests import AddStatement
-from swarmd_protocols.trust.trust import Revocation
 from swarmd_sim.run.thumbs import picture_of
 from tests.support.swim_net import SECRET, Net
 

@@ -17,9 +17,10 @@ from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.swim.messages import PingReq, Statement
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, merge_signatures, sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, enrol
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.requests import AddStatement
 from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, next_root, root_digest
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, Certificate, GroupKey, Revocation, Trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, Trust
 from tests.support.fleet_net import FleetNet, fleet_folder
 from tests.support.release_world import MODEL, Keys, World, make_release
 from tests.support.swim_net import SECRET, Net, S

@@ -20,9 +20,9 @@ from swarmd_protocols.swim.lessons import GREETED_IN_VAIN
 from swarmd_protocols.swim.messages import Statement
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import enrol
+from swarmd_protocols.trust.payloads import GroupKey, Revocation
 from swarmd_protocols.trust.requests import AddStatement
 from swarmd_protocols.trust.roots import mark
-from swarmd_protocols.trust.trust import GroupKey, Revocation
 from tests.support.fleet_net import ALIVE, CRYPTO, FleetNet, fleet_folder
 
 

@@ -9,8 +9,8 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.releases.reports import parse_report
 from swarmd_protocols.releases.statements import parse_statement
 from swarmd_protocols.trust.envelopes import decode_envelope, key_id, signed_bytes, signers
+from swarmd_protocols.trust.payloads import read_payload
 from swarmd_protocols.trust.roots import Link
-from swarmd_protocols.trust.trust import read_payload
 from tests.support import trust_vectors
 from tests.support.trust_vectors import CRYPTO
 

@@ -21,7 +21,7 @@ from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.state.crdt.note_rows import NOTE_VALUE_MAX_BYTES
 from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS, MADE_MAX_MS, REVISION_MAX, Verify
 from swarmd_protocols.trust.envelopes import KEY_BYTES, SIGNATURE_BYTES, signed_bytes
-from swarmd_protocols.trust.trust import NAME_MAX_CHARS
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS
 
 KIND = "fact"
 """Of the statement: what its signature begins with."""

@@ -51,7 +51,7 @@ from swarmd_protocols.neighbours.words import (
 from swarmd_protocols.state.positions import Located
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import read_certificate
-from swarmd_protocols.trust.trust import Revocation, read_payload
+from swarmd_protocols.trust.payloads import Revocation, read_payload
 
 INTRODUCE_NS = 10_000_000_000
 """Between two introductions: a sixth of the time after which a silent neighbour is told nothing

@@ -41,7 +41,8 @@ from swarmd_protocols.neighbours.words import (
 )
 from swarmd_protocols.state.reviews import operators_of
 from swarmd_protocols.trust.envelopes import decode_envelope
-from swarmd_protocols.trust.trust import Revocation, Trust, read_payload
+from swarmd_protocols.trust.payloads import Revocation, read_payload
+from swarmd_protocols.trust.trust import Trust
 
 AHEAD_MS = 10_000
 """A word may be of so many milliseconds to come: two swarms' clocks differ by what no receiver has corrected."""

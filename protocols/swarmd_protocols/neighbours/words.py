@@ -26,7 +26,7 @@ from swarmd_protocols.federation.wire import SWARM_KEY_BYTES, swarm_key
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.reviews import MADE_MAX_MS, REVISION_MAX
 from swarmd_protocols.trust.envelopes import KEY_BYTES, SIGNATURE_BYTES, STATEMENT_MAX_BYTES, signed_bytes
-from swarmd_protocols.trust.trust import NAME_MAX_CHARS
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS
 
 AGREEMENT: Final = "neighbour"
 INTRODUCTION: Final = "neighbour-intro"

@@ -11,8 +11,8 @@ from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY
 from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.payloads import plain
 from swarmd_protocols.trust.roots import role_of
-from swarmd_protocols.trust.trust import plain
 
 _QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
 """Words for a link."""

@@ -9,15 +9,9 @@ from swarmd_protocols.crypto import SEED_BYTES, Crypto, NaClCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.trust.envelopes import DAMAGE, decode_envelope, sign_statement
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS, Certificate, GroupKey
 from swarmd_protocols.trust.roots import make_root
-from swarmd_protocols.trust.trust import (
-    JOURNALLED,
-    NAME_MAX_CHARS,
-    TRUST_JOURNAL,
-    Certificate,
-    GroupKey,
-    Trust,
-)
+from swarmd_protocols.trust.trust import JOURNALLED, TRUST_JOURNAL, Trust
 
 _encode = msgspec.msgpack.Encoder().encode
 

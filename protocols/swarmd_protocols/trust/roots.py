@@ -7,7 +7,8 @@ A root names keys, and for each role which of them speak for it and how many mus
 enough of its own newest root keys have signed. Where one bows and the other does not, the other one is the chain, in
 whichever order they came: its root keys replaced those of the first. Where both bow, the root role itself has signed
 two successors: the chain stops at N, nothing is picked, and it goes on when a branch comes to which all the others bow.
-Where neither bows, the branch that is held stays: a stranger's root keys prove nothing.
+Where neither bows, the branch that is held stays: a stranger's root keys prove nothing. Of three that bow in a ring the
+one that came last is the chain.
 
 **What counts** (decided anew for everything whenever the chain grows):
 

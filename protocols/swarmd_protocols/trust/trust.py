@@ -31,9 +31,6 @@ from swarmd_protocols.trust.held import (
 from swarmd_protocols.trust.news import News
 from swarmd_protocols.trust.payloads import (
     AFTER_MAX,
-    GROUP_KEY_BYTES,
-    NAME_MAX_CHARS,
-    NAME_PATTERN,
     Certificate,
     GroupKey,
     Revocation,
@@ -41,25 +38,6 @@ from swarmd_protocols.trust.payloads import (
     read_payload,
 )
 from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Root, RootChain, role_of
-
-__all__ = [
-    "AFTER_MAX",
-    "CERTIFICATES_MAX",
-    "GROUP_KEYS_MAX",
-    "GROUP_KEY_BYTES",
-    "JOURNALLED",
-    "NAME_MAX_CHARS",
-    "NAME_PATTERN",
-    "REVOCATIONS_PER_KEY",
-    "REVOCATION_BYTES_PER_KEY",
-    "TRUST_JOURNAL",
-    "Certificate",
-    "GroupKey",
-    "Revocation",
-    "Trust",
-    "plain",
-    "read_payload",
-]
 
 CERTIFICATES_MAX = 8_192
 """Nodes, and names, of which the best certificate is kept, the first in order: twice `gossip.members_max`; 3 MB."""

@@ -24,8 +24,8 @@ from typing import Protocol
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.trust.news import News
+from swarmd_protocols.trust.payloads import Certificate
 from swarmd_protocols.trust.roots import RootChain
-from swarmd_protocols.trust.trust import Certificate
 
 
 class TrustView(Protocol):

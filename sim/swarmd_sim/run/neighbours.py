@@ -30,8 +30,9 @@ from swarmd_protocols.state.replica import Replica
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement, signed_bytes
 from swarmd_protocols.trust.identity import DEV_ROLES, Identity, dev_role_seeds, enrol
+from swarmd_protocols.trust.payloads import GroupKey
 from swarmd_protocols.trust.roots import make_root
-from swarmd_protocols.trust.trust import GroupKey, Trust
+from swarmd_protocols.trust.trust import Trust
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.node_factory import NodeFactory

@@ -11,9 +11,9 @@ from hashlib import blake2b
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import DEV_ROLES, Identity, dev_role_seeds, dev_root, enrol, make_dev_identity
+from swarmd_protocols.trust.payloads import AFTER_MAX, GroupKey, Revocation
 from swarmd_protocols.trust.requests import AddStatement
 from swarmd_protocols.trust.roots import make_root, mark, root_digest
-from swarmd_protocols.trust.trust import AFTER_MAX, GroupKey, Revocation
 from swarmd_sim.run.host import Host
 
 _KEYS_A_ROLE = 3

@@ -35,7 +35,7 @@ from swarmd_protocols.state.crdt.messages import (
 from swarmd_protocols.state.crdt.note_rows import NOTE_VALUE_MAX_BYTES
 from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.trust.envelopes import sign_statement
-from swarmd_protocols.trust.trust import Certificate
+from swarmd_protocols.trust.payloads import Certificate
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
 
 _ROWS = 128

@@ -7,8 +7,8 @@ from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.swim.messages import Message, Statement
 from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import make_root, root_digest
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
 from swarmd_sim.run.publisher import MODEL, signed_by
 

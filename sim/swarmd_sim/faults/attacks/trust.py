@@ -8,8 +8,8 @@ from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.swim.messages import AliveBody, Message, Record, Statement
 from swarmd_protocols.trust.envelopes import Envelope, add_signature, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, dev_root
+from swarmd_protocols.trust.payloads import Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import make_root, root_digest
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
 
 _SWARM = "sim"
