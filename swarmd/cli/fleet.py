@@ -180,6 +180,7 @@ def _ago(at_ms: int | None, now_ms: int) -> str:
 
 def _sign(args: argparse.Namespace) -> int:
     from swarmd.errors import DaemonError
+    from swarmd.identity.files import write_named_file
     from swarmd.identity.signers import open_signer
     from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, seal_fact
     from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS
@@ -201,7 +202,7 @@ def _sign(args: argparse.Namespace) -> int:
         round(args.cell_m * 100) if corners else 0,
     )
     payload = encode_fact(made)
-    args.out.write_bytes(seal_fact(payload, signer.half.public, signer.sign(message_of(payload))))
+    write_named_file(args.out, seal_fact(payload, signer.half.public, signer.sign(message_of(payload))))
     print(f"{args.out}: the {made.kind} {made.name} for {made.swarm}, revision {made.revision}, by {signer.half.name}")
     return 0
 

@@ -238,6 +238,7 @@ def _stages(text: str) -> tuple[int, ...]:
 
 
 def _delta(args: argparse.Namespace) -> int:
+    from swarmd.identity.files import write_named_file
     from swarmd.release.delta.bounded import brotlied
     from swarmd.release.delta.codec import make_all
 
@@ -246,7 +247,7 @@ def _delta(args: argparse.Namespace) -> int:
     codec = min(made, key=lambda name: (len(made[name]), name))
     full = len(brotlied(new))
     if args.out:
-        args.out.write_bytes(made[codec])
+        write_named_file(args.out, made[codec])
     sizes = {name: len(delta) for name, delta in sorted(made.items())}
     if args.json:
         print_json({"codec": codec, "bytes": sizes[codec], "of": len(new), "full_brotli": full, "all": sizes})

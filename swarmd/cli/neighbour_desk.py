@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def sign(args: argparse.Namespace) -> int:
     """Sign it; raises `DaemonError`."""
     from swarmd.errors import DaemonError
+    from swarmd.identity.files import write_named_file
     from swarmd.identity.signers import open_signer
     from swarmd_protocols.errors import ProtocolError
     from swarmd_protocols.neighbours.words import AGREEMENT, Agreement, encode_agreement, seal_agreement
@@ -51,7 +52,7 @@ def sign(args: argparse.Namespace) -> int:
     )  # fmt: skip
     payload = encode_agreement(said)
     signature = signer.sign(signed_bytes(AGREEMENT, payload))
-    args.out.write_bytes(seal_agreement(payload, signer.half.public, signature))
+    write_named_file(args.out, seal_agreement(payload, signer.half.public, signature))
     what = "ends the agreement with" if args.end else "agrees with"
     print(f"{args.out}: {args.swarm} {what} {args.other} as {args.name}, revision {args.revision}")
     return 0

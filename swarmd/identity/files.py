@@ -195,6 +195,19 @@ def write_public_file(path: Path, data: bytes) -> None:
     _write(path, data, 0o644)
 
 
+def write_named_file(path: Path, data: bytes) -> None:
+    """Write where a user said: a file, also behind a link, whole or not at all; a pipe or a terminal as it is.
+
+    Raises:
+        IdentityFileError: The file cannot be written; what was there stays as it was.
+        OSError: A pipe or a terminal does not take it.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)  # /dev/stdout: nothing takes its place.
+    else:
+        write_public_file(path.resolve(), data)
+
+
 def _write(path: Path, data: bytes, mode: int) -> None:
     _sweep(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

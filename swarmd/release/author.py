@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from swarmd.identity.files import write_public_file
+from swarmd.identity.files import write_named_file, write_public_file
 from swarmd.release.delta.codec import make_best
 from swarmd.release.delta.flatbuffer import operators
 from swarmd.release.errors import DeltaError, ReleaseError
@@ -239,10 +239,7 @@ def write_signed(path: Path, envelope: Envelope, seeds: Sequence[bytes]) -> Enve
     """
     for seed in seeds:
         envelope = add_signature(envelope, seed, NaClCrypto())
-    if path.exists() and not path.is_file():
-        path.write_bytes(envelope.encode())  # /dev/stdout: nothing takes its place.
-    else:
-        write_public_file(path.resolve(), envelope.encode())
+    write_named_file(path, envelope.encode())
     return envelope
 
 

@@ -131,6 +131,24 @@ def test_a_swarm_that_a_full_disk_does_not_let_in_keeps_no_other_out(tmp_path: P
     assert [one.name for one in read_pins(region, read_config(region))] == ["farm", "lake"]
 
 
+def test_what_an_operator_signs_for_other_swarms_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty note was left in the place of the one before."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme"]) == 0
+    assert main(["keys", "role", "fleet", "operator", "--keys", "1", "--need", "1"]) == 0
+    key = "fleet/keys/operator-1.key"
+    note = ["fleet", "note", "wind", "strong", "--swarm", "farm", "--key", key, "--out", "note.fact"]
+    assert main([*note, "--revision", "1"]) == 0
+    before = Path("note.fact").read_bytes()
+    capsys.readouterr()
+    with full_disk():
+        assert main([*note, "--revision", "2"]) == 1
+    assert "note.fact" in capsys.readouterr().err
+    assert Path("note.fact").read_bytes() == before
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
 def test_a_swarm_that_root_lets_in_leaves_the_file_to_whom_it_belongs(tmp_path: Path, mode: int) -> None:
