@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from swarmd_models.bounded_file import open_regular
 from swarmd_models.tflite_file import digest_of
 from swarmd_models.toml_reader import TomlReader
 
@@ -38,10 +39,12 @@ def checked_file(top: TomlReader, path: Path, name: str, sha256: str, what: str)
     if found is None:
         return None
     try:
-        if found.stat().st_size > MAX_SIDE_BYTES:
+        with open_regular(found) as file:
+            data = file.read(MAX_SIDE_BYTES + 1)
+        if len(data) > MAX_SIDE_BYTES:
             top.problem(f"{what} {name} is larger than {MAX_SIDE_BYTES >> 20} MiB")
             return None
-        digest = digest_of(found.read_bytes())
+        digest = digest_of(data)
     except OSError as error:
         top.problem(f"cannot read {what} {name}: {error.strerror}")
         return None

@@ -1,6 +1,7 @@
 """Bundles and bare models: what is used, and the sentence with which the rest is refused."""
 
 import io
+import os
 import struct
 import tracemalloc
 import zipfile
@@ -57,6 +58,16 @@ def test_a_wrong_bundle_is_refused_with_the_reason(tmp_path: Path, changes: dict
     with pytest.raises(ArtefactError) as caught:
         load_bundle(write_bundle(tmp_path, None, **changes))
     assert sentence in str(caught.value)
+
+
+def test_a_pipe_in_the_place_of_a_model_is_a_reason_and_holds_nobody(tmp_path: Path) -> None:
+    """Whoever loaded it waited until somebody wrote into it."""
+    path = write_bundle(tmp_path, None)
+    (model,) = tmp_path.glob("*.tflite")
+    model.unlink()
+    os.mkfifo(model)
+    with pytest.raises(ArtefactError, match="it is no regular file"):
+        load_bundle(path)
 
 
 def test_all_problems_of_a_bundle_are_told_at_once(tmp_path: Path) -> None:

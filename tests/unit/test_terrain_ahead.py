@@ -228,5 +228,5 @@ def test_a_pipe_in_the_place_of_a_tile_is_a_reason_and_holds_nobody(tmp_path: Pa
     reader = open_heights(write_hgt(tmp_path, 47, 8, lambda rows, columns: rows * 0.0))
     (tmp_path / "N47E008.hgt").unlink()
     os.mkfifo(tmp_path / "N47E008.hgt")
-    with pytest.raises(SourceError, match="it is no file any more"):
+    with pytest.raises(SourceError, match="it is no regular file"):
         reader.patch(47.5, 8.5)

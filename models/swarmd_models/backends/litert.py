@@ -16,6 +16,7 @@ import numpy as np
 
 from swarmd_models.backends.base import Announce, Array, Artefact, Capability, TensorSpec
 from swarmd_models.backends.emulation import hide_foreign_processor
+from swarmd_models.bounded_file import open_regular
 from swarmd_models.errors import BackendError
 
 DELEGATES = {"edgetpu": "libedgetpu.so.1"}
@@ -68,7 +69,8 @@ class LiteRtBackend:
             with quiet_stderr():
                 # Read, not mapped: who writes over the file in place would end this process with SIGBUS, or have it
                 # answer with other weights than its digest names.
-                data = artefact.tflite.read_bytes()
+                with open_regular(artefact.tflite) as file:
+                    data = file.read()
                 interpreter = module.Interpreter(model_content=data, num_threads=threads, **chosen)
                 interpreter.allocate_tensors()
         except (OSError, ValueError, RuntimeError) as error:
