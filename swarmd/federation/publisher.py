@@ -7,7 +7,8 @@ Rules this file keeps:
   where it only was seen again.
 - A row is derived here as the region will derive it; one that does not hold is not sent.
 - What the outbox had no room for, or the region refused, counts as never said: it is said again once half of the outbox
-  is free, or with the next comparison.
+  is free, or with the next comparison. A refused statement of trust is said again after `AGAIN_S`, and then less and
+  less often: it may have overtaken the root that it needs.
 - Status and counters are said every `health_s`, events and reports when they change, the site's own word every
   `SITE_S`, trust when it is asked for and when it changes.
 """
@@ -47,6 +48,8 @@ SAID_MAX = 50_000
 """Objects of which it is kept what was said last, 15 MB; others are compared with what the region has."""
 TRIES = 5
 """Looks at an object whose proof is not whole; after that it waits for the next change, or the next comparison."""
+AGAIN_S = 2.0
+"""Seconds before refused statements of trust are said again; twice as long each time, up to `RECONCILE_S`."""
 _SLOT_BYTES = 25
 """Of a record's key: stream, node and incarnation."""
 _FACTS_KEPT = 256
@@ -98,6 +101,9 @@ class Publisher:
         self._lost: dict[tuple[int, bytes], None] = {}
         """(kind, key) of what the outbox has dropped."""
         self._trust_seen = -1
+        self._again: set[bytes] = set()
+        """Keys of statements of trust that the region has refused."""
+        self._again_due_s, self._again_wait_s = 0.0, AGAIN_S
         self._compare_s = 0.0
         self._health_due_s = 0.0
         self._site_due_s = 0.0
@@ -131,10 +137,16 @@ class Publisher:
         self._learn(news)
 
     def on_refused(self, rows: Iterable[Done]) -> None:
-        """The region does not take these: objects among them are said again, in case that what was wrong is mended."""
+        """The region does not take these: objects and statements of trust among them are said again, in case that what
+        was wrong is mended."""
         for row in rows:
             if row.kind == RowKind.OBJECT:
                 self._said.pop(row.key, None)
+            elif row.kind == RowKind.TRUST:
+                if not self._again:
+                    self._again_due_s = time.monotonic() + self._again_wait_s
+                    self._again_wait_s = min(2 * self._again_wait_s, RECONCILE_S)
+                self._again.add(row.key)
 
     def on_known(self, objects: Iterable[Known]) -> None:
         """The region has these, from another gateway."""
@@ -367,10 +379,15 @@ class Publisher:
 
     def _trust_rows(self) -> list[Waiting]:
         revision = self._above.trust_revision()
-        if revision == self._trust_seen:
+        if revision != self._trust_seen:
+            self._trust_seen, self._again_wait_s = revision, AGAIN_S
+            self._again.clear()
+            return self.trust_of([EVERYBODY])
+        if not self._again or time.monotonic() < self._again_due_s:
             return []
-        self._trust_seen = revision
-        return self.trust_of([EVERYBODY])
+        # What is no more among these is nothing that the swarm still says.
+        again, self._again = self._again, set()
+        return [row for row in self.trust_of([EVERYBODY]) if row.key in again]
 
     def trust_of(self, nodes: Iterable[NodeId]) -> list[Waiting]:
         """Statements of trust that a region asked for; `gate.EVERYBODY` stands for all."""
