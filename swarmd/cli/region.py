@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd.errors import ConfigError
     from swarmd.federation.pipes import check_address, pipe_maker
     from swarmd.federation.region import Region
-    from swarmd.federation.settings import read_config, read_pins, read_seed
+    from swarmd.federation.settings import alone_with, read_config, read_pins, read_seed
     from swarmd.federation.store import FILE_NAME, Store
     from swarmd_protocols.crypto import NaClCrypto
 
@@ -127,21 +127,18 @@ def _run(args: argparse.Namespace) -> int:
     for path in paths:
         check_address(path, tls)
     pins, seed = read_pins(args.folder, config), read_seed(args.folder)
-    store = Store(args.folder / FILE_NAME)
 
     def say(text: str) -> None:
         print(f"swarmd region: {text}", file=sys.stderr, flush=True)
 
-    async def live() -> None:
+    async def live(store: Store) -> None:
         prefix = config.prefix.strip("/")
         region = Region(pins, seed, NaClCrypto(), store, paths, prefix, pipe_maker(tls, prefix), say)
         print(f"swarmd region: {len(pins)} swarms, {len(paths)} paths", flush=True)
         await _until_signal(region.run())
 
-    try:
-        asyncio.run(live())
-    finally:
-        store.close()
+    with alone_with(args.folder), contextlib.closing(Store(args.folder / FILE_NAME)) as store:
+        asyncio.run(live(store))
     return 0
 
 

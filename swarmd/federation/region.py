@@ -22,6 +22,8 @@ from swarmd_protocols.federation.wire import (
     EPOCH_BYTES,
     FRAME_FILL_BYTES,
     KNOWN_MAX,
+    LIFE_HEARD,
+    NUMBER_MAX,
     ROWS_MAX,
     SALT_BYTES,
     WANTED_MAX,
@@ -69,6 +71,8 @@ class _Line:
     """Of the last rows that went down: after which, and the newest that there was."""
     rows_s: float = float("-inf")
     paused_s: float = float("-inf")
+    life: int = 0
+    """Above that which it has heard, where that is above the region's own."""
 
 
 class Region:
@@ -281,7 +285,15 @@ class Region:
                 return
             line = lines[heard.gateway] = _Line(heard.public_key, path, now_s)
         line.path, line.heard_s = path, now_s
-        line.log, line.have = heard.up.have.log, heard.up.have.seq
+        self._take_have(line, heard)
+
+    def _take_have(self, line: _Line, heard: Heard) -> None:
+        """Up to where it has the log; or a life that was this region's before its clock or its file was set back."""
+        have = heard.up.have
+        if have.log != LIFE_HEARD:
+            line.log, line.have = have.log, have.seq
+        elif have.seq > max(line.life, self._life):
+            line.life = min(have.seq + 1, NUMBER_MAX)
 
     def _spread(self, gate: Gate, by: Mapping[NodeId, Sequence[bytes]], now_s: float) -> None:
         """Tell each gateway of a swarm what the others brought."""
@@ -301,6 +313,7 @@ class Region:
         if line is None:
             # A key without a certificate is asked for one; it has no place of its own yet.
             line = _Line(heard.public_key, path, 0.0)
+            self._take_have(line, heard)
         elif heard.is_past:
             line = replace(line, path=path)
         done = {seq for seq, _ in heard.taken} | {seq for seq, _ in heard.refused} | set(heard.known_before)
@@ -383,7 +396,7 @@ class Region:
             tuple(rows),
         )
         frame = gate.pair(line.public_key).seal(
-            Way.DOWN, gate.key, self._life, self._number, os.urandom(SALT_BYTES), full
+            Way.DOWN, gate.key, max(line.life, self._life), self._number, os.urandom(SALT_BYTES), full
         )
         self._number += 1
         place = Place(gate.key, Way.DOWN, gateway)

@@ -8,14 +8,16 @@ from swarmd.federation.outbox import Done, Held, Outbox
 from swarmd.federation.uplink import Place, Uplink
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.federation.flow import Flow, Plan
-from swarmd_protocols.federation.gate import Numbers
+from swarmd_protocols.federation.gate import TELL_NS, Numbers
 from swarmd_protocols.federation.wire import (
     FRAME_FILL_BYTES,
+    LIFE_HEARD,
     PROOFS_MAX,
     ROWS_MAX,
     SALT_BYTES,
     Down,
     Have,
+    Head,
     Pair,
     RowKind,
     Up,
@@ -51,6 +53,8 @@ class Sending:
         self.flow = Flow(paths, place.gateway[-1] / 256)
         self._heard = Numbers()
         self._number = 0
+        self._is_past = False
+        """The region speaks in a life below one that was heard, and is to be told."""
         self.counts = {"frames": 0, "bytes": 0, "answers": 0, "unopened": 0, "acknowledged": 0}
 
     def pump(self, now_ns: int) -> None:
@@ -91,7 +95,7 @@ class Sending:
             round(time.time() * 1000),
             outbox.oldest(),
             outbox.dropped_rows,
-            Have(*outbox.have),
+            Have(LIFE_HEARD, self._heard.life) if self._is_past else Have(*outbox.have),
             tuple(said),
             tuple(batches),
         )
@@ -99,6 +103,7 @@ class Sending:
         self._number += 1
         if not self.uplinks[path].send(self._place, frame):
             return False
+        self._is_past = False
         self.flow.sent([(row.seq, _bytes_of(row)) for row in rows], path, now_ns)
         self.counts["frames"] += 1
         self.counts["bytes"] += len(frame)
@@ -108,11 +113,10 @@ class Sending:
         """A frame came down by a path, bytes from anybody; whether it is the region's and new."""
         try:
             head = read_head(frame)
-            if (
-                head.way is not Way.DOWN
-                or head.swarm != self._place.swarm
-                or self._heard.is_copy(head.life, head.number)
-            ):
+            if head.way is not Way.DOWN or head.swarm != self._place.swarm:
+                return False
+            if self._heard.is_copy(head.life, head.number):
+                self._hear_past(head, frame, now_ns)
                 return False
             down = read_down(self._pair.open(frame))
         except (IdentityError, WireError):
@@ -130,6 +134,15 @@ class Sending:
             outbox.begin_life(down.life)
         self._on_down(down, done)
         return True
+
+    def _hear_past(self, head: Head, frame: bytes, now_ns: int) -> None:
+        """A frame that was there, or of a life that is over: the region's clock was set back, or its file is another.
+
+        Or somebody plays it back: a region that is told a life which is not above its own does nothing.
+        """
+        if head.life < self._heard.life and now_ns - self._heard.told_ns >= TELL_NS:
+            self._pair.open(frame)
+            self._heard.told_ns, self._is_past = now_ns, True
 
 
 def _bytes_of(row: Held) -> int:

@@ -4,11 +4,14 @@ region.toml        what it is told
 region.key         its Ed25519 seed, 0600
 roots/NAME.root    the first root statement of each swarm's fleet
 region.sqlite      what it has heard
+region.lock        held by the process that runs
 """
 
 import contextlib
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +29,7 @@ from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.payloads import NAME_PATTERN
 from swarmd_protocols.trust.trust import Trust
 
-CONFIG_FILE, KEY_FILE, ROOTS = "region.toml", "region.key", "roots"
+CONFIG_FILE, KEY_FILE, LOCK_FILE, ROOTS = "region.toml", "region.key", "region.lock", "roots"
 _Name = Annotated[str, Meta(max_length=64, pattern=NAME_PATTERN)]
 _HEAD = """# A region above many swarms (docs/federation.md).
 # paths = ["mqtt://broker-1:1883", "mqtt://broker-2:1883"]
@@ -83,6 +86,30 @@ def make_region(folder: Path) -> bytes:
     except (FleetError, IdentityFileError) as error:
         raise ConfigError(str(error)) from error
     return seed
+
+
+@contextlib.contextmanager
+def alone_with(folder: Path) -> Iterator[None]:
+    """Be the only process that runs this region; the lock ends with it, also when it is killed.
+
+    Raises:
+        ConfigError: Another one runs it, or the lock cannot be taken.
+    """
+    path = folder / LOCK_FILE
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"the region in {folder} runs already; end that process first") from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be locked: {error.strerror}") from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read_seed(folder: Path) -> bytes:

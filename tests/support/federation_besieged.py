@@ -1,11 +1,15 @@
 """What pipes, clocks, copies of files and stolen keys do to a region and its gateways: laws, each in a folder of its
 own."""
 
+import random
 from pathlib import Path
 
+from swarmd.federation.store import FILE_NAME
+from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.federation.gate import Gate, Heard, Pin
-from swarmd_protocols.federation.wire import RowKind
+from swarmd_protocols.federation.wire import LIFE_HEARD, NUMBER_MAX, Have, Pair, RowKind, Up, Way, read_head
+from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, make_world
 from tests.support.state_mesh import CRYPTO as MESH_CRYPTO
 from tests.unit.test_federation_publisher import ALL, Site
 
@@ -43,3 +47,109 @@ async def _trust_said(site: Site) -> list[int]:
     await site.publishers[0].scan()
     outbox = site.outboxes[0]
     return [row.seq for row in outbox.read([seq for seq, _ in outbox.waiting(1_000)]) if row.kind == RowKind.TRUST]
+
+
+def lose_the_file(world: World) -> None:
+    """The region ends, and begins anew with an empty disk."""
+    assert world.store is not None
+    world.store.close()
+    world.store = None
+    for suffix in ("", "-wal", "-shm"):
+        (world.folder / (FILE_NAME + suffix)).unlink(missing_ok=True)
+    world.open()
+
+
+def a_region_whose_clock_was_ahead_is_heard(folder: Path) -> None:
+    """It ran an hour ahead, its disk was lost, its clock set right: its gateways hear it, known to it or not."""
+    world = make_world(folder, random.Random(1), 1, 2)
+    world.region._life += 3_600
+    for gateway in world.swarms[0].gateways:
+        gateway.say(1, 500)
+    world.settle()
+    lose_the_file(world)
+    for gateway in world.swarms[0].gateways:
+        gateway.say(2, 600)
+    world.settle(20)
+    assert len(world.seen(world.swarms[0])) == 1
+    world.close()
+
+
+def a_region_is_heard_after_a_second_one_has_gone(folder: Path) -> None:
+    """A second process of one folder was started and ended: the first goes on."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [gateway] = world.swarms[0].gateways
+    gateway.say(1, 500)
+    world.settle()
+    first, store = world.region, world.store
+    assert store is not None
+    world.store = None
+    world.open()
+    gateway.say(2, 500)
+    world.settle()
+    assert world.store is not None
+    world.store.close()
+    world.region, world.store = first, store
+    gateway.say(3, 500)
+    world.settle(20)
+    assert len(world.seen(world.swarms[0])) == 3
+    world.close()
+
+
+def who_plays_answers_back_moves_nothing(folder: Path) -> None:
+    """A pipe plays answers of an earlier life back: the region's life stays, and so does what it knows of the log."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [gateway], key = world.swarms[0].gateways, world.swarms[0].pin.key
+    assert world.store is not None
+    world.store.send_down(key.hex(), 4, b"", b"")
+    gateway.say(1, 500)
+    recorded: list[Frame] = []
+    for _ in range(4):
+        world.pump(1_000)
+        flying, world.flying = world.flying, []
+        recorded += [frame for frame in flying if frame.place.way is Way.DOWN]
+        for frame in flying:
+            world.deliver(frame)
+        world.region.write()
+    recorded += world.flying
+    world.settle()
+    world.open()
+    gateway.say(2, 600)
+    world.settle()
+    line = world.region._lines[key][gateway.node]
+    have = (line.log, line.have)
+    for _ in range(5):
+        world.pump(4_000)
+        for frame in [*recorded, *world.flying]:
+            world.deliver(frame)
+        world.flying.clear()
+        world.region.write()
+    assert recorded
+    assert (line.life, line.log, line.have) == (0, *have), "what is played back moves the region's life"
+    world.close()
+
+
+def a_liar_about_lives_is_its_own_loss(folder: Path) -> None:
+    """A gateway that has heard of the last of all lives is answered in it; others are not."""
+    world = make_world(folder, random.Random(1), 1, 2)
+    [swarm] = world.swarms
+    liar, honest = swarm.gateways
+    for gateway, thing in ((liar, 1), (honest, 2)):
+        gateway.say(thing, 500)
+    world.settle()
+    up = Up(bytes(8), 1, 0, 0, Have(LIFE_HEARD, NUMBER_MAX))
+    pair = Pair(CRYPTO, liar.identity.seed, CRYPTO.public_key(REGION_SEED))
+    frame = pair.seal(Way.UP, swarm.pin.key, 1 << 40, 0, b"saltsalt", up)
+    world.region.on_frame(0, Place(swarm.pin.key, Way.UP, liar.node), frame)
+    world.region.write()
+    assert [read_head(frame.data).life for frame in world.flying] == [NUMBER_MAX]
+    world.flying.clear()
+    honest.say(3, 700)
+    world.pump(500)
+    for frame in world.flying:
+        world.deliver(frame)
+    world.region.write()
+    lives = {read_head(one.data).life for one in world.flying if one.place.gateway == honest.node}
+    assert {one for one in lives if one < 1 << 40} == {world.region._life}
+    world.open()
+    assert world.region._life < 1 << 40, "a liar's life outlasts a restart"
+    world.close()

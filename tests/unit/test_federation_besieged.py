@@ -1,10 +1,17 @@
 """Pipes, clocks, copies of files, stolen keys: laws of `tests/support/federation_besieged.py`, a mutant for each."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from swarmd.errors import ConfigError
 from swarmd.federation.publisher import Publisher
+from swarmd.federation.region import Region
+from swarmd.federation.sending import Sending
+from swarmd.federation.settings import alone_with
+from swarmd_protocols.federation.wire import LIFE_HEARD
 from tests.support import federation_besieged as besieged
 
 
@@ -18,3 +25,56 @@ async def test_a_gateway_that_lets_refused_statements_be_is_found(
     monkeypatch.setattr(Publisher, "on_refused", lambda self, rows: None)
     with pytest.raises(AssertionError, match="never arrives"):
         await besieged.a_statement_that_overtakes_its_root_arrives(tmp_path)
+
+
+def nobody_hears_of_lives(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sending, "_hear_past", lambda *_: None)
+
+
+def no_life_is_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Region, "_take_have", lambda self, line, heard: None)
+
+
+def any_life_counts(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Region, line: Any, heard: Any) -> None:
+        line.life = heard.up.have.seq + 1
+
+    patch.setattr(Region, "_take_have", take)
+
+
+def all_are_told_of_one(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Region, line: Any, heard: Any) -> None:
+        if heard.up.have.log == LIFE_HEARD:
+            self._life = heard.up.have.seq
+
+    patch.setattr(Region, "_take_have", take)
+
+
+LAWS = [
+    (besieged.a_region_whose_clock_was_ahead_is_heard, nobody_hears_of_lives),
+    (besieged.a_region_is_heard_after_a_second_one_has_gone, no_life_is_told),
+    (besieged.who_plays_answers_back_moves_nothing, any_life_counts),
+    (besieged.a_liar_about_lives_is_its_own_loss, all_are_told_of_one),
+]
+
+
+@pytest.mark.parametrize(("law", "mutant"), LAWS)
+def test_a_law_holds_and_sees_its_mutant(
+    law: Callable[[Path], None], mutant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
+) -> None:
+    (tmp_path / "whole").mkdir()
+    law(tmp_path / "whole")
+    (tmp_path / "mutant").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        with pytest.raises(AssertionError):
+            law(tmp_path / "mutant")
+
+
+def test_one_process_runs_a_region(tmp_path: Path) -> None:
+    with alone_with(tmp_path), pytest.raises(ConfigError, match="runs already"), alone_with(tmp_path):
+        pass
+    with alone_with(tmp_path):
+        pass
+    with pytest.raises(ConfigError, match="cannot be opened"), alone_with(tmp_path / "nowhere"):
+        pass

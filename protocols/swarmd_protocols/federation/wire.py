@@ -53,6 +53,8 @@ ASK_ROWS_MAX = 2_048
 """Objects of one answer to a question: 0.8 MB of small ones, seconds of a thin line; of others the region knows."""
 ASK_MAX_BYTES = 512
 """A frame with a question; what is longer is none, and is not opened."""
+LIFE_HEARD = b"\xff" * EPOCH_BYTES
+"""In `Have.log`: no log. `Have.seq` is a life of the region's that the gateway has heard, and it hears a lower one."""
 NUMBER_MAX = (1 << 62) - 1
 """Of sequence numbers: signed 64 bits hold it."""
 _HEAD = struct.Struct("<BB16s32sQQ8s")
@@ -135,7 +137,7 @@ class Have(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Up to where a gateway has taken in what a region says."""
 
     log: _Epoch
-    """Name of the region's log; zeros before the first."""
+    """Name of the region's log; zeros before the first; or `LIFE_HEARD`."""
     seq: _Number
 
 
