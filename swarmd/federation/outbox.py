@@ -19,6 +19,7 @@ comparison with `known` finds again as long as the swarm still shows the objects
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ FILE_NAME = "outbox.sqlite"
 KNOWN_MAX = 200_000
 """Objects that are known to be at the region, 20 MB there and 45 MB in memory: those learned longest ago are
 forgotten, and would be said again."""
+LIVES_APART = 4_096
+"""Where the clock stands behind the last life the next is up to so many above it, by chance: two that begin from one
+copy of the file are not of one number, whose frames the region would take for copies."""
 LOST_MAX = 50_000
 """Dropped rows that are kept in mind, 3 MB: as many as it is known of what was said last."""
 _ROW_BYTES = 64
@@ -113,7 +117,7 @@ class Outbox:
                 self._db = open_sound(path, settings, _SCHEMA)
             self.epoch = os.urandom(EPOCH_BYTES)
             stored = int.from_bytes(self._fact("life"), "big")
-            self.life = max(stored + 1, int(time.time()))
+            self.life = _next_life(stored, int(time.time()))
             self._keep("life", self.life.to_bytes(8, "big"))
             self._bytes = self._count = 0
             self._lost: list[tuple[int, bytes]] = []
@@ -321,7 +325,7 @@ class Outbox:
 
     def begin_life(self, above: int) -> None:
         """Take a life above one that the region knows of: this outbox or its clock was set back."""
-        self.life = max(self.life, above) + 1
+        self.life = _next_life(max(self.life, above), 0)
         with self._transaction():
             self._keep("life", self.life.to_bytes(8, "big"))
 
@@ -352,3 +356,8 @@ class Outbox:
             if isinstance(error, sqlite3.Error):
                 raise DaemonError(f"the outbox takes nothing: {error}; make room on its disk") from error
             raise
+
+
+def _next_life(last: int, now_s: int) -> int:
+    """A life above the last and not below the clock's seconds."""
+    return now_s if now_s > last else last + 1 + secrets.randbelow(LIVES_APART)

@@ -2,8 +2,13 @@
 own."""
 
 import random
+import shutil
+import time
 from pathlib import Path
 
+import pytest
+
+from swarmd.federation.outbox import FILE_NAME as OUTBOX_FILE
 from swarmd.federation.store import FILE_NAME
 from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
@@ -152,4 +157,29 @@ def a_liar_about_lives_is_its_own_loss(folder: Path) -> None:
     assert {one for one in lives if one < 1 << 40} == {world.region._life}
     world.open()
     assert world.region._life < 1 << 40, "a liar's life outlasts a restart"
+    world.close()
+
+
+def an_outbox_put_back_is_heard(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """A device without a clock starts once more from a copy of its disk, as it did before: the region hears it."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [gateway] = world.swarms[0].gateways
+    patch.setattr(time, "time", lambda: 20.0)
+    gateway.kill()
+    gateway.outbox.close()
+    for one in gateway.folder.glob(OUTBOX_FILE + "*"):
+        shutil.copy(one, folder / one.name)
+    gateway.boot()
+    for score in range(40):
+        gateway.say(1, 500 + score)
+        world.settle()
+    gateway.outbox.close()
+    for one in gateway.folder.glob(OUTBOX_FILE + "*"):
+        one.unlink()
+    for one in folder.glob(OUTBOX_FILE + "*"):
+        shutil.copy(one, gateway.folder / one.name)
+    gateway.boot()
+    gateway.say(2, 600)
+    world.settle(20)
+    world.check()
     world.close()

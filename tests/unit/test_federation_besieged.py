@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from swarmd.errors import ConfigError
+from swarmd.federation import outbox
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
@@ -78,3 +79,12 @@ def test_one_process_runs_a_region(tmp_path: Path) -> None:
         pass
     with pytest.raises(ConfigError, match="cannot be opened"), alone_with(tmp_path / "nowhere"):
         pass
+
+
+def test_an_outbox_put_back_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "whole").mkdir()
+    besieged.an_outbox_put_back_is_heard(tmp_path / "whole", monkeypatch)
+    monkeypatch.setattr(outbox, "LIVES_APART", 1)
+    (tmp_path / "mutant").mkdir()
+    with pytest.raises(AssertionError):
+        besieged.an_outbox_put_back_is_heard(tmp_path / "mutant", monkeypatch)
