@@ -89,7 +89,7 @@ def questions(
         heard = gateways_of(store, pin.key.hex())
         if not heard:
             continue
-        gate = Gate(pin, seed, crypto, store.trust(pin.key.hex()))
+        gate = Gate(pin, seed, crypto, store.trust(pin.key.hex()), clock_ms=lambda: life)
         asked = 0
         for gateway in heard:
             held = gate.trust.certified(gateway)

@@ -41,6 +41,8 @@ GATHER_S = 0.02
 """Seconds for which frames are gathered before they are written down together: a fiftieth of what a row may take."""
 GATHERED_MAX = 512
 """Frames that wait to be written down; beyond, they are dropped, and come again."""
+GATHERED_OF_ONE = GATHERED_MAX // 4
+"""Of one swarm, for the same reason as `gate.STRANGERS_BURST_BYTES`: the smallest frames cost its quota little."""
 LIVE_S = 15.0
 """A gateway that was heard within this is told what others brought, and what is new for its swarm."""
 TIDY_S = 30.0
@@ -122,6 +124,8 @@ class Region:
         self._told = set(self.gates)
         """Swarms of which more statements may be on the disk than count: all that came, until the bounds are kept."""
         self._gathered: list[tuple[int, Gate, Heard]] = []
+        self._gathered_of: dict[bytes, int] = {}
+        """Swarm to how many of these are its."""
         self._is_gathering = asyncio.Event()
         self._down_seen = -1
         self._newest: Mapping[str, int] = {}
@@ -155,7 +159,8 @@ class Region:
         if gate is None or place.way is not Way.UP:
             self.counts["unpinned"] += 1
             return
-        if len(self._gathered) >= GATHERED_MAX:
+        of_one = self._gathered_of.get(gate.key, 0)
+        if len(self._gathered) >= GATHERED_MAX or of_one >= GATHERED_OF_ONE:
             self.counts["dropped"] += 1
             return
         heard = gate.hear(frame, time.monotonic_ns())
@@ -169,6 +174,7 @@ class Region:
             return
         self.counts["frames"] += 1
         self._gathered.append((path, gate, heard))
+        self._gathered_of[gate.key] = of_one + 1
         self._is_gathering.set()
 
     async def _keep_writing(self) -> None:
@@ -186,6 +192,7 @@ class Region:
     def write(self) -> None:
         """Write down what the gathered frames say, then acknowledge it."""
         gathered, self._gathered = self._gathered, []
+        self._gathered_of.clear()
         now_ms, now_s = round(time.time() * 1000), time.monotonic()
         fresh: dict[bytes, dict[NodeId, list[bytes]]] = {}
         spoken = {gate.key for _, gate, _ in gathered}

@@ -5,15 +5,34 @@ import random
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from swarmd.federation import region
 from swarmd.federation.outbox import FILE_NAME as OUTBOX_FILE
+from swarmd.federation.outbox import Waiting
 from swarmd.federation.store import FILE_NAME
 from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.federation.gate import Gate, Heard, Pin
-from swarmd_protocols.federation.wire import LIFE_HEARD, NUMBER_MAX, Have, Pair, RowKind, Up, Way, read_head
+from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
+from swarmd_protocols.federation.wire import (
+    LIFE_HEARD,
+    NUMBER_MAX,
+    Have,
+    Pair,
+    RowKind,
+    TrustRow,
+    Up,
+    UpRow,
+    Way,
+    encode_row,
+    read_head,
+)
+from tests.support import federation_world
+from tests.support.federation_hostile import SALT, revocation_of, two
 from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, make_world
 from tests.support.state_mesh import CRYPTO as MESH_CRYPTO
 from tests.unit.test_federation_publisher import ALL, Site
@@ -182,4 +201,92 @@ def an_outbox_put_back_is_heard(folder: Path, patch: pytest.MonkeyPatch) -> None
     gateway.say(2, 600)
     world.settle(20)
     world.check()
+    world.close()
+
+
+def a_stolen_gateway_keeps_no_revocation_away(folder: Path) -> None:
+    """It says the largest frames without end: what its swarm's other gateway says of it is heard within 30 s."""
+    world = make_world(folder, random.Random(1), 1, 2)
+    [swarm] = world.swarms
+    thief, good = swarm.gateways
+    for gateway, thing in ((thief, 1), (good, 2)):
+        gateway.say(thing, 500)
+        world.settle()
+    swarm.pin = msgspec.structs.replace(swarm.pin, quota_bytes_s=131_072, quota_burst_bytes=1 << 20)
+    now_ns = [world.now_ns]
+    with pytest.MonkeyPatch.context() as patch:
+        clock = SimpleNamespace(
+            time=time.time, time_ns=time.time_ns, monotonic_ns=lambda: now_ns[0], monotonic=lambda: now_ns[0] / 1e9
+        )
+        patch.setattr(region, "time", clock)
+        world.open()
+        gate = world.region.gates[swarm.pin.key]
+        pair = Pair(CRYPTO, thief.identity.seed, CRYPTO.public_key(REGION_SEED))
+        up = Up(bytes(8), 1, 0, 0, Have(bytes(8), 0), (UpRow(0, 99, bytes(60_000)),))
+        numbers = iter(range(1 << 20))
+
+        def flood(count: int) -> None:
+            for _, number in zip(range(count), numbers, strict=False):
+                frame = pair.seal(Way.UP, swarm.pin.key, 1 << 40, number, SALT, up)
+                world.region.on_frame(0, Place(swarm.pin.key, Way.UP, thief.node), frame)
+            world.region.write()
+
+        for _ in range(200):
+            now_ns[0] += 50_000_000
+            flood(3)
+        taken = 60_000 * gate.counts["refused"]
+        most = (1 << 20) + 65_536 + 10 * (131_072 + 8_192) + 2 * 60_000
+        assert taken < most, "a gateway has no quota"
+        world.flying.clear()
+        said = encode_row(TrustRow("revoke", revocation_of(swarm, thief)))
+        good.outbox.put([Waiting(RowKind.TRUST, b"revoke", said)], world.now_ms)
+        for _ in range(600):
+            now_ns[0] += 50_000_000
+            flood(3)
+            world.pump(50)
+            for _ in range(2):
+                flying, world.flying = world.flying, []
+                for frame in flying:
+                    world.deliver(frame)
+                world.region.write()
+            if thief.node in gate.trust.revoked:
+                break
+    assert thief.node in gate.trust.revoked, "a stolen gateway keeps the word that it was stolen away"
+    world.close()
+
+
+def small_frames_take_no_others_place(folder: Path) -> None:
+    """A swarm says the smallest frames without end, within its quota: another's are heard with the first turn."""
+    world, hostile, good = two(folder)
+    [mine], [other] = hostile.gateways, good.gateways
+    mine.say(1, 500)
+    world.settle()
+    other.say(2, 500)
+    pair = Pair(CRYPTO, mine.identity.seed, CRYPTO.public_key(REGION_SEED))
+    up = Up(bytes(8), 1, 0, 0, Have(bytes(8), 0))
+    for number in range(2 * region.GATHERED_MAX):
+        frame = pair.seal(Way.UP, hostile.pin.key, 1 << 40, number, SALT, up)
+        world.region.on_frame(0, Place(hostile.pin.key, Way.UP, mine.node), frame)
+    world.pump(500)
+    for frame in world.flying:
+        world.deliver(frame)
+    world.region.write()
+    assert len(world.seen(good)) == 2, "a swarm's small frames take another's place"
+    world.close()
+
+
+def what_will_be_seen_is_refused(folder: Path) -> None:
+    """A node says that it sees something in a hundred years: that comes first in no answer, and has no partition."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    found = gateway.say(1, 600)
+    world.settle()
+    with pytest.MonkeyPatch.context() as patch:
+        ahead_ms = world.now_ms - EPOCH_UNIX_MS + 100 * 365 * 86_400_000
+        patch.setattr(federation_world, "MINUTE", ahead_ms << 16)
+        gateway.say(2, 600)
+    world.settle()
+    assert set(world.seen(swarm)) == {found.object_id}, "what will be seen is shown"
+    assert "set the clock" in gateway.refused[0]
     world.close()

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from swarmd.errors import ConfigError
-from swarmd.federation import outbox
+from swarmd.federation import outbox, region
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import alone_with
+from swarmd_protocols.federation.gate import Allowance, Gate
 from swarmd_protocols.federation.wire import LIFE_HEARD
 from tests.support import federation_besieged as besieged
 
@@ -51,7 +52,27 @@ def all_are_told_of_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Region, "_take_have", take)
 
 
+def no_reserve(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "_reserve", lambda self, gateway: None)
+
+
+def a_reserve_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "_reserve", lambda self, gateway: Allowance(1, 1))
+
+
+def one_queue(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(region, "GATHERED_OF_ONE", region.GATHERED_MAX)
+
+
+def any_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "_check_time", lambda self, stamp_ms: None)
+
+
 LAWS = [
+    (besieged.a_stolen_gateway_keeps_no_revocation_away, no_reserve),
+    (besieged.a_stolen_gateway_keeps_no_revocation_away, a_reserve_without_end),
+    (besieged.small_frames_take_no_others_place, one_queue),
+    (besieged.what_will_be_seen_is_refused, any_time),
     (besieged.a_region_whose_clock_was_ahead_is_heard, nobody_hears_of_lives),
     (besieged.a_region_is_heard_after_a_second_one_has_gone, no_life_is_told),
     (besieged.who_plays_answers_back_moves_nothing, any_life_counts),

@@ -236,3 +236,12 @@ def test_without_the_library_nobody_is_asked(asked: Asked, tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "zenoh", None)
     with pytest.raises(DaemonError, match=r"swarmd\[zenoh\]"):
         ask_gateways(tmp_path, RegionConfig(paths=("zenoh://a",)), asked.store, ALL, asked.known())
+
+
+def test_what_will_be_seen_is_not_shown(asked: Asked) -> None:
+    """By the asker's clock, which is years behind the swarm's here."""
+    asked.see(1)
+    question = asked.ask(life=1_000)
+    answer = asked.laid(question, asked.answer(question.frame))
+    assert not answer.objects
+    assert answer.sites[0].stale

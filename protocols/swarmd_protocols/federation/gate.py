@@ -5,10 +5,13 @@ Rules this file keeps:
 - A frame is looked at in the order of what it costs: its place, its number (a copy is dropped), the quota, the seal,
   the rows. Only what opened under a key counts against that key's swarm, and only what opened moves its numbers: who
   writes to another's place, or plays frames back, uses up nothing of the other's.
+- Beyond the quota each of a swarm's first `RESERVES` gateways has a small part for itself: one whose key was stolen
+  keeps neither the others' words nor the word that it was stolen away, whatever it says.
 - A key counts while it is certified by the swarm's root chain with the role `shares.ROLE`. Keys that are not are read
   within one small bucket for all strangers, and only their rows of trust are: a gateway shows its certificate so.
 - Everything that a row leads to belongs to this swarm: a gate knows no other.
-- A word of times to come is refused: nobody's outlasts its gateway's revocation for longer than `AHEAD_MS`.
+- A word of times to come is refused: nobody's outlasts its gateway's revocation for longer than `AHEAD_MS`. So is one
+  on what will be seen then: it would come first in all answers, and lie in a partition of its own for each day.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +60,11 @@ STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 4_096, 1 << 18
 AHEAD_MS = 3_600_000
 """A word's stamp may be so far ahead of the region's clock, milliseconds: devices without a receiver or a time server
 drift by minutes a month."""
+RESERVES = 16
+"""Gateways of a swarm that have a part of their own beyond its quota, the first that were heard beyond it: a sixteenth
+of the quota's rate each, so all together have as much again; as many as `shares.SHARES` has work for."""
+RESERVE_BURST_BYTES = 65_536
+"""At once, or a sixteenth of the swarm's: two full frames, of which the first is what a gateway says of trust."""
 EVERYBODY = NodeId(bytes(16))
 """In `Down.wanted`: all certificates, revocations and roots."""
 _T = TypeVar("_T")
@@ -226,6 +234,7 @@ class Gate:
         self._clock_ms = clock_ms
         self._numbers = {node: Numbers.restored(*last) for node, last in (lives or {}).items()}
         self._allowance = Allowance(pin.quota_bytes_s, pin.quota_burst_bytes)
+        self._reserves: dict[NodeId, Allowance] = {}
         self._strangers = strangers or Allowance(16_384, 1 << 20)
         self._own_strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
         self._facts: dict[bytes, Facts] = {}
@@ -274,6 +283,9 @@ class Gate:
             return self._open(head, frame, is_certified)  # An outbox or a clock was set back: it is told the life.
         allowances = (self._allowance,) if is_certified else (self._own_strangers, self._strangers)
         pause_ms = max(one.pause_ms(now_ns) for one in allowances)
+        if pause_ms and is_certified and (reserve := self._reserve(gateway)) is not None:
+            allowances = (reserve,)
+            pause_ms = min(pause_ms, reserve.pause_ms(now_ns))
         if pause_ms:
             self._count("over_quota" if is_certified else "strangers")
             return pause_ms if is_certified else None
@@ -282,6 +294,13 @@ class Gate:
             for one in allowances:
                 one.spend(len(frame))
         return heard
+
+    def _reserve(self, gateway: NodeId) -> Allowance | None:
+        """What a certified gateway may say beyond the swarm's quota; never made anew, so that nobody begins again."""
+        if gateway not in self._reserves and len(self._reserves) < RESERVES:
+            burst = min(RESERVE_BURST_BYTES, self.pin.quota_burst_bytes // RESERVES)
+            self._reserves[gateway] = Allowance(max(1, self.pin.quota_bytes_s // RESERVES), burst)
+        return self._reserves.get(gateway)
 
     def _open(self, head: Head, frame: bytes, is_certified: bool) -> Heard | None:
         try:
@@ -392,7 +411,9 @@ class Gate:
                 operators = operators_of(self.trust.chain)
                 said_row = read_object(row.body)
                 self._check_time(said_row.stamp)
-                return derive(said_row, pairs, self.pin.swarm, operators, self._crypto.verify)
+                found = derive(said_row, pairs, self.pin.swarm, operators, self._crypto.verify)
+                self._check_time(found.last_ms)
+                return found
             case RowKind.RECORD:
                 if len(proofs) != 1:
                     raise WireError("a record is one batch")
