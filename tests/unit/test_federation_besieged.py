@@ -13,8 +13,13 @@ from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import alone_with
 from swarmd_protocols.federation.gate import Allowance, Gate
-from swarmd_protocols.federation.wire import LIFE_HEARD
+from swarmd_protocols.federation.objects import MEMBERS_MAX, REVIEWS_MAX
+from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD
+from swarmd_protocols.state import evidence
+from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES
+from tests.property.test_federation_objects import derived
 from tests.support import federation_besieged as besieged
+from tests.support.state_mesh import Mesh, detection
 
 
 async def test_a_statement_that_overtakes_its_root_arrives(tmp_path: Path) -> None:
@@ -109,3 +114,21 @@ def test_an_outbox_put_back_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "mutant").mkdir()
     with pytest.raises(AssertionError):
         besieged.an_outbox_put_back_is_heard(tmp_path / "mutant", monkeypatch)
+
+
+def test_a_proof_is_cut_to_what_fits_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its row would wait for ever, and the site's own word behind it."""
+    reviews, members = REVIEWS_MAX * STATEMENT_MAX_BYTES, 2 * MEMBERS_MAX * 100
+    assert evidence.BYTES_MAX + reviews + members < FRAME_MAX_BYTES - 1_000
+    mesh = Mesh(3, seed=3)
+    for index in range(3):
+        mesh.see(index, detection(mesh.now_ns, 1, 900 + index, score=800))
+        mesh.run(2)
+    replica = mesh.members[0].replica
+    assert replica is not None
+    [whole] = [one for part in replica.views.evidence_parts() for one in part]
+    assert len(whole.batches) == 3
+    monkeypatch.setattr(evidence, "BYTES_MAX", sum(len(one.raw) for one in whole.batches) - 1)
+    [cut] = [one for part in replica.views.evidence_parts() for one in part]
+    assert cut.batches == whole.batches[:2]
+    assert len(derived(mesh, cut).observers) == 2

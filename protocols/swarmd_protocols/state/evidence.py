@@ -20,6 +20,10 @@ BATCHES_MAX = 64
 first."""
 
 
+BYTES_MAX = 65_536
+"""Of these batches: a proof that fits no frame (`federation/wire.py`) would wait for ever; 21 of the largest."""
+
+
 class Evidence(NamedTuple):
     """One object and its proof."""
 
@@ -49,15 +53,21 @@ def evidence(
 
 def _evidence(leader: Entry, view: ObjectView, shown: Shown, logs: Mapping[NodeId, OriginLog]) -> Evidence | None:
     batches: dict[tuple[NodeId, Dot], Batch] = {}
+    size, is_full = 0, False
 
     def place_of(origin: NodeId, dot: Dot) -> int | None:
         """Where a batch stands in the proof; None where it is not held, or the proof is full."""
+        nonlocal size, is_full
         if (origin, dot) not in batches:
             log = logs.get(origin)
             held = None if log is None else log.facts.get(dot)
-            if held is None or len(batches) == BATCHES_MAX:
+            if held is None:
+                return None
+            if len(batches) == BATCHES_MAX or size + len(held.raw) > BYTES_MAX:
+                is_full = True
                 return None
             batches[origin, dot] = held
+            size += len(held.raw)
         return list(batches).index((origin, dot))
 
     entries = sorted(leader.members or [leader], key=lambda entry: entry.rank)[:BATCHES_MAX]
@@ -65,7 +75,7 @@ def _evidence(leader: Entry, view: ObjectView, shown: Shown, logs: Mapping[NodeI
     for entry in entries:
         place = place_of(entry.origin, entry.dot)
         if place is None:
-            if len(batches) < BATCHES_MAX:
+            if not is_full:
                 return None
             break
         members.append((place, entry.key))
