@@ -19,6 +19,7 @@ from swarmd.federation.descent import Descent
 from swarmd.federation.outbox import FILE_NAME, Done, Outbox
 from swarmd.federation.publisher import SCAN_S, Publisher
 from swarmd.federation.sending import Sending
+from swarmd.federation.unproven import Unproven
 from swarmd.federation.uplink import Askable, MakeUplink, Place
 from swarmd_protocols.crypto import PUBLIC_KEY_BYTES, Crypto
 from swarmd_protocols.effects import MemberState
@@ -118,6 +119,7 @@ class Gateway:
         if self._outbox.moved_aside is not None:
             daemon.note_problem("gateway", f"the outbox was damaged and moved to {self._outbox.moved_aside}")
         self._publisher = Publisher(daemon, self._outbox, self._crypto, settings.refresh_s, settings.health_s)
+        self._unproven = Unproven(self._outbox, lambda node: above.certificate_statement(node) is not None)
         self._descent = Descent(daemon, self._outbox, self._crypto, settings.bundles)
         self._sending = Sending(self._outbox, self._pair, self._place, len(settings.paths), self._on_down)
         listens = [Place(self._place.swarm, Way.DOWN, node).path(settings.prefix)]
@@ -204,8 +206,9 @@ class Gateway:
             self.refused += 1
             self._daemon.note_problem("gateway", f"the region refuses a row: {why}")
         if down.wanted:
-            wanted = self._publisher.trust_of([NodeId(node) for node in down.wanted])
-            self._outbox.put(wanted, round(time.time() * 1000))
+            nodes = [NodeId(node) for node in down.wanted]
+            self._outbox.put(self._publisher.trust_of(nodes), round(time.time() * 1000))
+            self._take_back(nodes)
         if down.known:
             self._publisher.on_known(down.known)
         log = self._outbox.have[0]
@@ -215,6 +218,16 @@ class Gateway:
             self._outbox.have = (down.log, 0)
         if down.rows:
             self._descent.take(down.log, down.rows)
+
+    def _take_back(self, nodes: Sequence[NodeId]) -> None:
+        gone = self._unproven.asked(nodes, time.monotonic())
+        if gone:
+            self._publisher.on_taken_back(gone)
+            self._daemon.note_problem(
+                "gateway",
+                f"{len(gone)} rows are of nodes that have no certificate any more, and do not go up: they were "
+                "enrolled anew, or the newest root does not stand behind them",
+            )
 
     # --- Claims -------------------------------------------------------------------------------------------------------
 

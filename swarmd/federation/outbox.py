@@ -30,6 +30,7 @@ import msgspec
 from swarmd.errors import DaemonError
 from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
 from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind
+from swarmd_protocols.state.crdt.batch import open_batch
 
 FILE_NAME = "outbox.sqlite"
 KNOWN_MAX = 200_000
@@ -40,6 +41,8 @@ LIVES_APART = 4_096
 copy of the file are not of one number, whose frames the region would take for copies."""
 LOST_MAX = 50_000
 """Dropped rows that are kept in mind, 3 MB: as many as it is known of what was said last."""
+TAKEN_BACK = 1_024
+"""Rows of one node that leave in one go, some tens of milliseconds; the region asks again for the rest."""
 _ROW_BYTES = 64
 """What a row takes in the file beside its body and proofs."""
 _GOES_FIRST = (RowKind.SITE, RowKind.RECORD, RowKind.REPORT, RowKind.OBJECT, RowKind.TRUST)
@@ -225,6 +228,25 @@ class Outbox:
                 gone += self._db.execute(
                     "SELECT seq, kind, key, mark, bytes FROM rows WHERE seq BETWEEN ? AND ?", (first, last)
                 ).fetchall()
+            self._delete([(row[0], row[4]) for row in gone])
+        return [Done(*row[:4]) for row in gone]
+
+    def take_back(self, node: bytes) -> list[Done]:
+        """Rows that a batch or a report of this node stands behind wait no more; at most `TAKEN_BACK` of them."""
+        gone: list[tuple[int, int, bytes, bytes, int]] = []
+        with self._transaction():
+            found = self._db.execute(
+                "SELECT seq, kind, key, mark, bytes, proofs FROM rows WHERE instr(proofs, ?) "
+                f"OR (kind = {int(RowKind.REPORT)} AND instr(key, ?) = 1) ORDER BY seq",
+                (node, node),
+            )
+            for *row, proofs in found:
+                # Others may name it in what they say.
+                if row[1] == RowKind.REPORT or any(open_batch(raw).origin == node for raw in _PROOFS(proofs)):
+                    gone.append((row[0], row[1], row[2], row[3], row[4]))
+                if len(gone) == TAKEN_BACK:
+                    break
+            found.close()
             self._delete([(row[0], row[4]) for row in gone])
         return [Done(*row[:4]) for row in gone]
 

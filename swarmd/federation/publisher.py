@@ -148,6 +148,10 @@ class Publisher:
                     self._again_wait_s = min(2 * self._again_wait_s, RECONCILE_S)
                 self._again.add(row.key)
 
+    def on_taken_back(self, rows: Iterable[Done]) -> None:
+        """These left without the region having them: what the swarm shows of it then is said again."""
+        self._lost.update(((row.kind, row.key), None) for row in rows)
+
     def on_known(self, objects: Iterable[Known]) -> None:
         """The region has these, from another gateway."""
         self._learn({one.object_id: (one.stamp, one.digest) for one in objects})

@@ -4,6 +4,7 @@ own."""
 import random
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +13,9 @@ import pytest
 
 from swarmd.federation import region
 from swarmd.federation.outbox import FILE_NAME as OUTBOX_FILE
-from swarmd.federation.outbox import Waiting
+from swarmd.federation.outbox import Done, Waiting
 from swarmd.federation.store import FILE_NAME
+from swarmd.federation.unproven import Unproven
 from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.federation.gate import Gate, Heard, Pin
@@ -21,6 +23,7 @@ from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
 from swarmd_protocols.federation.wire import (
     LIFE_HEARD,
     NUMBER_MAX,
+    Down,
     Have,
     Pair,
     RowKind,
@@ -31,6 +34,8 @@ from swarmd_protocols.federation.wire import (
     encode_row,
     read_head,
 )
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support import federation_world
 from tests.support.federation_hostile import SALT, revocation_of, two
 from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, make_world
@@ -155,7 +160,7 @@ def who_plays_answers_back_moves_nothing(folder: Path) -> None:
 def a_liar_about_lives_is_its_own_loss(folder: Path) -> None:
     """A gateway that has heard of the last of all lives is answered in it; others are not."""
     world = make_world(folder, random.Random(1), 1, 2)
-    [swarm] = world.swarms
+    [swarm], life = world.swarms, world.region._life
     liar, honest = swarm.gateways
     for gateway, thing in ((liar, 1), (honest, 2)):
         gateway.say(thing, 500)
@@ -172,8 +177,8 @@ def a_liar_about_lives_is_its_own_loss(folder: Path) -> None:
     for frame in world.flying:
         world.deliver(frame)
     world.region.write()
-    lives = {read_head(one.data).life for one in world.flying if one.place.gateway == honest.node}
-    assert {one for one in lives if one < 1 << 40} == {world.region._life}
+    answers = [one for one in world.flying if one.place == Place(swarm.pin.key, Way.DOWN, honest.node)]
+    assert {read_head(one.data).life for one in answers} == {life}, "a liar moves others' lives"
     world.open()
     assert world.region._life < 1 << 40, "a liar's life outlasts a restart"
     world.close()
@@ -289,4 +294,34 @@ def what_will_be_seen_is_refused(folder: Path) -> None:
     world.settle()
     assert set(world.seen(swarm)) == {found.object_id}, "what will be seen is shown"
     assert "set the clock" in gateway.refused[0]
+    world.close()
+
+
+def who_has_no_certificate_keeps_nothing_back(folder: Path) -> None:
+    """More rows than are looked at wait for a certificate that nobody has: what is said after them is heard."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    gateway.say(1, 500)
+    world.settle()
+    good, lost = swarm.author, make_dev_identity(swarm.secret, swarm.name, "lost", CRYPTO)
+    unproven = Unproven(gateway.outbox, lambda node: node != lost.node)
+    taken_back: list[Done] = []
+
+    def on_down(down: Down, done: Sequence[Done]) -> None:
+        wanted = [NodeId(node) for node in down.wanted]
+        taken_back.extend(unproven.asked(wanted, world.now_ns / 1e9))
+
+    gateway.sending._on_down = on_down
+    swarm.author = lost
+    for thing in range(10, 1_110):
+        gateway.say(thing, 500)
+    swarm.author = good
+    found = gateway.say(2, 600)
+    began_ns = world.now_ns
+    world.settle(400)
+    assert found.object_id in world.seen(swarm), "rows without a certificate keep others back"
+    assert 60 <= (world.now_ns - began_ns) / 1e9 <= 180
+    assert len(taken_back) == 1_100
+    assert len(world.seen(swarm)) == 2
     world.close()

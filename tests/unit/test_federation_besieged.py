@@ -12,14 +12,17 @@ from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import alone_with
-from swarmd_protocols.federation.gate import Allowance, Gate
+from swarmd.federation.unproven import Unproven
+from swarmd_protocols.federation.gate import EVERYBODY, Allowance, Gate
 from swarmd_protocols.federation.objects import MEMBERS_MAX, REVIEWS_MAX
-from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD
+from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD, RowKind
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state import evidence
 from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES
 from tests.property.test_federation_objects import derived
 from tests.support import federation_besieged as besieged
 from tests.support.state_mesh import Mesh, detection
+from tests.unit.test_federation_publisher import ALL, Site
 
 
 async def test_a_statement_that_overtakes_its_root_arrives(tmp_path: Path) -> None:
@@ -73,7 +76,12 @@ def any_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gate, "_check_time", lambda self, stamp_ms: None)
 
 
+def who_is_asked_for_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unproven, "asked", lambda *_: [])
+
+
 LAWS = [
+    (besieged.who_has_no_certificate_keeps_nothing_back, who_is_asked_for_waits),
     (besieged.a_stolen_gateway_keeps_no_revocation_away, no_reserve),
     (besieged.a_stolen_gateway_keeps_no_revocation_away, a_reserve_without_end),
     (besieged.small_frames_take_no_others_place, one_queue),
@@ -132,3 +140,35 @@ def test_a_proof_is_cut_to_what_fits_a_frame(monkeypatch: pytest.MonkeyPatch) ->
     [cut] = [one for part in replica.views.evidence_parts() for one in part]
     assert cut.batches == whole.batches[:2]
     assert len(derived(mesh, cut).observers) == 2
+
+
+async def test_what_was_taken_back_is_said_again_where_the_swarm_shows_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.publishers[0].claim(ALL, 1)
+    site.see(1)
+    said = await site.said(0)
+    author, other = site.mesh.members[0].node, site.mesh.members[1].node
+    assert site.outboxes[0].take_back(other) == []
+    taken_back = site.outboxes[0].take_back(author)
+    assert {row.key for row in taken_back if row.kind == RowKind.OBJECT} == set(said) != set()
+    assert await site.said(0) == {}
+    site.publishers[0].on_taken_back(taken_back)
+    assert set(await site.said(0)) == set(said)
+    for one in site.outboxes:
+        one.close()
+
+
+def test_who_is_asked_for_now_and_then_is_waited_for(tmp_path: Path) -> None:
+    outbox_, here = outbox.Outbox(tmp_path / outbox.FILE_NAME, 1 << 20, 1e9), {b"h" * 16}
+    unproven = Unproven(outbox_, here.__contains__)
+    lost = NodeId(b"l" * 16)
+    for now_s in (0.0, 601.0, 1_300.0):
+        unproven.asked([lost, EVERYBODY, NodeId(b"h" * 16)], now_s)
+        assert unproven._asked == {lost: (now_s, now_s)}, "who was not asked for in ten minutes is as asked for first"
+    here.add(lost)
+    unproven.asked([lost], 1_301.0)
+    assert unproven._asked == {}
+    for number in range(300):
+        unproven.asked([NodeId(number.to_bytes(16, "big"))][number == 0 :], 1_302.0)
+    assert len(unproven._asked) == 256
+    outbox_.close()
