@@ -220,6 +220,7 @@ class Publisher:
         wanted: Collection[str] | None = self._changed
         if now_s >= self._compare_s:
             self._compare_s, wanted = now_s + RECONCILE_S, None
+            self._forget_lives()
         self._changed = set()
         if wanted is None or wanted:
             rows += await self._object_rows(wanted, now_s)
@@ -364,7 +365,7 @@ class Publisher:
         for batch in self._above.records(streams):
             if share_of(batch.origin) not in self.shares:
                 continue
-            slot = bytes((batch.stream,)) + batch.origin + batch.dot[0].to_bytes(8, "big")
+            slot = _slot(batch)
             if self._records.get(slot) == batch.digest:
                 continue
             self._records[slot] = batch.digest
@@ -372,6 +373,11 @@ class Publisher:
             key = slot + batch.digest[:DIGEST_BYTES] if batch.stream is Stream.EVENTS else slot
             rows.append(Waiting(RowKind.RECORD, key, b"", (batch.raw,)))
         return rows
+
+    def _forget_lives(self) -> None:
+        """What was said of lives that the swarm keeps no more: a node may begin one each second, for weeks."""
+        held = {_slot(batch) for batch in self._above.records((Stream.STATUS, Stream.COUNTERS, Stream.EVENTS))}
+        self._records = {slot: digest for slot, digest in self._records.items() if slot in held}
 
     def _report_rows(self) -> list[Waiting]:
         rows = []
@@ -429,6 +435,10 @@ class Publisher:
             __version__[:64],
             sum(1 << share for share in self.shares),
         )
+
+
+def _slot(batch: Batch) -> bytes:
+    return bytes((batch.stream,)) + batch.origin + batch.dot[0].to_bytes(8, "big")
 
 
 def _news(found: Derived) -> tuple[object, ...]:

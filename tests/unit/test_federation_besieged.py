@@ -18,7 +18,9 @@ from swarmd_protocols.federation.objects import MEMBERS_MAX, REVIEWS_MAX
 from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD, RowKind
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state import evidence
+from swarmd_protocols.state.crdt.batch import Stream
 from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES
+from swarmd_protocols.state.observations import StatusReport
 from tests.property.test_federation_objects import derived
 from tests.support import federation_besieged as besieged
 from tests.support.state_mesh import Mesh, detection
@@ -172,3 +174,23 @@ def test_who_is_asked_for_now_and_then_is_waited_for(tmp_path: Path) -> None:
         unproven.asked([NodeId(number.to_bytes(16, "big"))][number == 0 :], 1_302.0)
     assert len(unproven._asked) == 256
     outbox_.close()
+
+
+async def test_lives_that_are_over_take_no_room_in_a_gateway(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    publisher = site.publishers[0]
+    publisher.claim(ALL, 1)
+    for _ in range(2):
+        site.mesh.command(0, StatusReport(b'{"eye": "running"}'))
+        site.mesh.run(5)
+        publisher._health_due_s = publisher._compare_s = 0.0
+        await publisher.scan()
+    said = dict(publisher._records)
+    assert said
+    for life in range(1_000):
+        publisher._records[bytes((Stream.STATUS,)) + bytes(16) + life.to_bytes(8, "big")] = b""
+    publisher._compare_s = 0.0
+    await publisher.scan()
+    assert publisher._records == said
+    for one in site.outboxes:
+        one.close()
