@@ -51,6 +51,9 @@ STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 16_384, 1 << 20
 """What all keys without a certificate together may cost: a gateway's first words are some kilobytes."""
 ROWS_AGAIN_S = 1.0
 """Before the same rows go down to a gateway once more: with each answer, small frames would have large ones."""
+DOWN_BURST_BYTES = 1 << 20
+"""Rows that go down to a swarm at once where its gateways say that they took others in, and then at its quota's rate;
+beyond, each gateway gets some each `ROWS_AGAIN_S`: one that lies about it has small frames answered by large ones."""
 PAUSE_AGAIN_S = 0.5
 """Between two answers to a gateway that its swarm's quota is used up: frames beyond it would cost as much as any."""
 KNOWN_KEPT = 4 * KNOWN_MAX
@@ -119,6 +122,8 @@ class Region:
         store.know_swarms(pins)
         self._lines: dict[bytes, dict[NodeId, _Line]] = {key: {} for key in self.gates}
         """Swarm to its gateways that were heard."""
+        self._down = {key: Allowance(gate.pin.quota_bytes_s, DOWN_BURST_BYTES) for key, gate in self.gates.items()}
+        """Swarm to what may go down to it at once."""
         self._unkept: set[bytes] = set()
         """Swarms whose trust has news that the disk did not take."""
         self._told = set(self.gates)
@@ -424,7 +429,9 @@ class Region:
         size = 0
         have = line.have if line.log == self._store.log else 0
         newest, now_s = self._newest.get(gate.key.hex(), 0), time.monotonic()
+        allowance = self._down[gate.key]
         is_news = have > line.rows_sent[0] or newest > line.rows_sent[1]
+        is_news = is_news and not allowance.pause_ms(time.monotonic_ns())
         if have >= newest or not (is_news or now_s - line.rows_s >= ROWS_AGAIN_S):
             return rows
         line.rows_sent, line.rows_s = (have, newest), now_s
@@ -433,6 +440,8 @@ class Region:
             if rows and size > FRAME_FILL_BYTES:
                 break
             rows.append(row)
+        if is_news:
+            allowance.spend(sum(len(row.body) for row in rows))
         return rows
 
 

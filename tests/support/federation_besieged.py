@@ -325,3 +325,59 @@ def who_has_no_certificate_keeps_nothing_back(folder: Path) -> None:
     assert len(taken_back) == 1_100
     assert len(world.seen(swarm)) == 2
     world.close()
+
+
+def who_lies_about_its_place_in_the_log_is_told_little(folder: Path) -> None:
+    """A gateway says with each of its small frames that it took one more row in: the answers stay within a bound."""
+    world, hostile, good = two(folder, 30_000)
+    [mine] = hostile.gateways
+    mine.say(1, 500)
+    world.settle()
+    assert world.store is not None
+    for name in range(3):
+        world.store.send_down(hostile.pin.key.hex(), 1, bytes([name]), bytes(30_000))
+    first = world.store.down(hostile.pin.key.hex(), 0, 1)[0].seq
+    pair = Pair(CRYPTO, mine.identity.seed, CRYPTO.public_key(REGION_SEED))
+    for number in range(300):
+        up = Up(bytes(8), 1, 0, 0, Have(world.store.log, first - 400 + number))
+        frame = pair.seal(Way.UP, hostile.pin.key, 1 << 40, number, SALT, up)
+        world.region.on_frame(0, Place(hostile.pin.key, Way.UP, mine.node), frame)
+        world.region.write()
+    said = sum(len(frame.data) for frame in world.flying if frame.place.way is Way.DOWN)
+    assert said < region.DOWN_BURST_BYTES + 300 * 300 + 300_000, "small frames have large answers"
+    good.gateways[0].say(2, 600)
+    world.settle()
+    assert len(world.seen(good)) == 2
+    world.close()
+
+
+def a_long_log_comes_down_at_once(folder: Path) -> None:
+    """A megabyte of statements for a swarm is at its gateway within a few round trips, not one frame a second."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    gateway.say(1, 500)
+    world.settle()
+    assert world.store is not None
+    for name in range(30):
+        world.store.send_down(swarm.pin.key.hex(), 1, bytes([name]), bytes(30_000))
+    taken: set[int] = set()
+
+    def on_down(down: Down, done: Sequence[Done]) -> None:
+        if down.rows:
+            taken.update(row.seq for row in down.rows)
+            gateway.outbox.have = (down.log, down.rows[-1].seq)
+
+    gateway.sending._on_down = on_down
+    began_s = time.monotonic()
+    for score in range(40):
+        gateway.say(2, 500 + score)
+        world.pump(100)
+        for _ in range(2):
+            flying, world.flying = world.flying, []
+            for frame in flying:
+                world.deliver(frame)
+            world.region.write()
+    assert time.monotonic() - began_s < 20, "a slow machine shows nothing"
+    assert len(taken) == 30, "what there is for a swarm comes by one frame a second"
+    world.close()

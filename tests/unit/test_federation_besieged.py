@@ -82,7 +82,17 @@ def who_is_asked_for_waits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Unproven, "asked", lambda *_: [])
 
 
+def news_is_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Allowance, "spend", lambda self, count: None)
+
+
+def nothing_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(region, "DOWN_BURST_BYTES", 0)
+
+
 LAWS = [
+    (besieged.who_lies_about_its_place_in_the_log_is_told_little, news_is_free),
+    (besieged.a_long_log_comes_down_at_once, nothing_at_once),
     (besieged.who_has_no_certificate_keeps_nothing_back, who_is_asked_for_waits),
     (besieged.a_stolen_gateway_keeps_no_revocation_away, no_reserve),
     (besieged.a_stolen_gateway_keeps_no_revocation_away, a_reserve_without_end),
