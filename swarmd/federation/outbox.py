@@ -19,7 +19,6 @@ comparison with `known` finds again as long as the swarm still shows the objects
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from swarmd.errors import DaemonError
+from swarmd.federation.lives import next_life
 from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
 from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind
 from swarmd_protocols.state.crdt.batch import open_batch
@@ -36,9 +36,6 @@ FILE_NAME = "outbox.sqlite"
 KNOWN_MAX = 200_000
 """Objects that are known to be at the region, 20 MB there and 45 MB in memory: those learned longest ago are
 forgotten, and would be said again."""
-LIVES_APART = 4_096
-"""Where the clock stands behind the last life the next is up to so many above it, by chance: two that begin from one
-copy of the file are not of one number, whose frames the region would take for copies."""
 LOST_MAX = 50_000
 """Dropped rows that are kept in mind, 3 MB: as many as it is known of what was said last."""
 TAKEN_BACK = 1_024
@@ -120,7 +117,7 @@ class Outbox:
                 self._db = open_sound(path, settings, _SCHEMA)
             self.epoch = os.urandom(EPOCH_BYTES)
             stored = int.from_bytes(self._fact("life"), "big")
-            self.life = _next_life(stored, int(time.time()))
+            self.life = next_life(stored, int(time.time()))
             self._keep("life", self.life.to_bytes(8, "big"))
             self._bytes = self._count = 0
             self._lost: list[tuple[int, bytes]] = []
@@ -347,7 +344,7 @@ class Outbox:
 
     def begin_life(self, above: int) -> None:
         """Take a life above one that the region knows of: this outbox or its clock was set back."""
-        self.life = _next_life(max(self.life, above), 0)
+        self.life = next_life(max(self.life, above), 0)
         with self._transaction():
             self._keep("life", self.life.to_bytes(8, "big"))
 
@@ -378,8 +375,3 @@ class Outbox:
             if isinstance(error, sqlite3.Error):
                 raise DaemonError(f"the outbox takes nothing: {error}; make room on its disk") from error
             raise
-
-
-def _next_life(last: int, now_s: int) -> int:
-    """A life above the last and not below the clock's seconds."""
-    return now_s if now_s > last else last + 1 + secrets.randbelow(LIVES_APART)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from swarmd.federation.marks import Marks
@@ -79,6 +79,12 @@ class _Line:
     life: int = 0
     """Above that which it has heard, where that is above the region's own."""
 
+    def learn(self, known: Iterable[Known]) -> None:
+        """It is to be told of these."""
+        self.known.update((one.object_id, one) for one in known)
+        while len(self.known) > KNOWN_KEPT:
+            del self.known[next(iter(self.known))]
+
 
 class Region:
     """One region's process.
@@ -131,6 +137,8 @@ class Region:
         self._gathered: list[tuple[int, Gate, Heard]] = []
         self._gathered_of: dict[bytes, int] = {}
         """Swarm to how many of these are its."""
+        self._above: dict[tuple[bytes, NodeId], list[bytes]] = {}
+        """(swarm, gateway) to objects of which it has said a word that is not the greatest."""
         self._is_gathering = asyncio.Event()
         self._down_seen = -1
         self._newest: Mapping[str, int] = {}
@@ -197,6 +205,7 @@ class Region:
     def write(self) -> None:
         """Write down what the gathered frames say, then acknowledge it."""
         gathered, self._gathered = self._gathered, []
+        self._above.clear()
         self._gathered_of.clear()
         now_ms, now_s = round(time.time() * 1000), time.monotonic()
         fresh: dict[bytes, dict[NodeId, list[bytes]]] = {}
@@ -220,6 +229,7 @@ class Region:
             self._hear(path, gate, heard, now_s)
         for key, by in fresh.items():
             self._spread(self.gates[key], by, now_s)
+        self._tell_what_stands()
         for path, gate, heard in gathered:
             self._acknowledge(path, gate, heard)
 
@@ -256,6 +266,8 @@ class Region:
                 case Derived():
                     if store.put_object(swarm, taken, heard.gateway, gate.pin.confirm_observers, now_ms):
                         news.append(taken.object_id)
+                    else:
+                        self._above.setdefault((gate.key, heard.gateway), []).append(taken.object_id)
                 case RecordRow():
                     store.put_record(swarm, taken)
                 case Report():
@@ -315,10 +327,17 @@ class Region:
         for author, objects in by.items():
             known = self._store.known(gate.key.hex(), objects)
             for gateway, line in others:
-                if gateway != author and known:
-                    line.known.update((one.object_id, one) for one in known)
-                    while len(line.known) > KNOWN_KEPT:
-                        del line.known[next(iter(line.known))]
+                if gateway != author:
+                    line.learn(known)
+
+    def _tell_what_stands(self) -> None:
+        """Tell who said a word that is not the greatest what is: with the acknowledgement, or it would take its own
+        for what the region shows."""
+        above, self._above = self._above, {}
+        for (key, gateway), objects in above.items():
+            line = self._lines[key].get(gateway)
+            if line is not None:
+                line.learn(self._store.known(key.hex(), objects))
 
     def _acknowledge(self, path: int, gate: Gate, heard: Heard) -> None:
         line = self._lines[gate.key].get(heard.gateway)

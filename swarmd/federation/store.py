@@ -27,6 +27,7 @@ import msgspec
 from swarmd.errors import DaemonError
 from swarmd.federation import seers
 from swarmd.federation.bounds import tidy_history, tidy_swarm
+from swarmd.federation.lives import next_life
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer, object_row
 from swarmd.sqlite_files import open_sound
 from swarmd_models.geo.positions import Plane
@@ -298,7 +299,7 @@ class Store:
 
     def next_life(self, unix_s: int) -> int:
         """The region's own."""
-        life = max(int.from_bytes(self._fact("life"), "big") + 1, unix_s)
+        life = next_life(int.from_bytes(self._fact("life"), "big"), unix_s)
         self._keep("life", life.to_bytes(8, "big"))
         return life
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from swarmd.federation.outbox import FILE_NAME, Outbox, Waiting
 from swarmd_protocols.federation.wire import RowKind
+from tests.support.federation_siege import besiege
 from tests.support.federation_world import make_world
 
 
@@ -21,6 +22,13 @@ def test_nothing_is_lost_and_nothing_is_shown_twice(rng: random.Random) -> None:
         world.settle()
         world.check()
         world.close()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_in_the_end_the_region_shows_what_the_swarm_shows(rng: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        besiege(Path(folder), rng)
 
 
 ROWS = st.lists(

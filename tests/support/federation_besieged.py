@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -38,7 +37,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support import federation_world
 from tests.support.federation_hostile import SALT, revocation_of, two
-from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, make_world
+from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, clock_of, make_world
 from tests.support.state_mesh import CRYPTO as MESH_CRYPTO
 from tests.unit.test_federation_publisher import ALL, Site
 
@@ -218,12 +217,8 @@ def a_stolen_gateway_keeps_no_revocation_away(folder: Path) -> None:
         gateway.say(thing, 500)
         world.settle()
     swarm.pin = msgspec.structs.replace(swarm.pin, quota_bytes_s=131_072, quota_burst_bytes=1 << 20)
-    now_ns = [world.now_ns]
     with pytest.MonkeyPatch.context() as patch:
-        clock = SimpleNamespace(
-            time=time.time, time_ns=time.time_ns, monotonic_ns=lambda: now_ns[0], monotonic=lambda: now_ns[0] / 1e9
-        )
-        patch.setattr(region, "time", clock)
+        patch.setattr(region, "time", clock_of(world))
         world.open()
         gate = world.region.gates[swarm.pin.key]
         pair = Pair(CRYPTO, thief.identity.seed, CRYPTO.public_key(REGION_SEED))
@@ -237,7 +232,7 @@ def a_stolen_gateway_keeps_no_revocation_away(folder: Path) -> None:
             world.region.write()
 
         for _ in range(200):
-            now_ns[0] += 50_000_000
+            world.now_ns += 50_000_000
             flood(3)
         taken = 60_000 * gate.counts["refused"]
         most = (1 << 20) + 65_536 + 10 * (131_072 + 8_192) + 2 * 60_000
@@ -246,9 +241,9 @@ def a_stolen_gateway_keeps_no_revocation_away(folder: Path) -> None:
         said = encode_row(TrustRow("revoke", revocation_of(swarm, thief)))
         good.outbox.put([Waiting(RowKind.TRUST, b"revoke", said)], world.now_ms)
         for _ in range(600):
-            now_ns[0] += 50_000_000
+            world.now_ns += 50_000_000
             flood(3)
-            world.pump(50)
+            world.pump(0)
             for _ in range(2):
                 flying, world.flying = world.flying, []
                 for frame in flying:

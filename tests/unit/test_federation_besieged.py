@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from swarmd.errors import ConfigError
-from swarmd.federation import outbox, region
+from swarmd.federation import lives, outbox, region
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
@@ -130,7 +130,7 @@ def test_one_process_runs_a_region(tmp_path: Path) -> None:
 def test_an_outbox_put_back_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "whole").mkdir()
     besieged.an_outbox_put_back_is_heard(tmp_path / "whole", monkeypatch)
-    monkeypatch.setattr(outbox, "LIVES_APART", 1)
+    monkeypatch.setattr(lives, "APART", 1)
     (tmp_path / "mutant").mkdir()
     with pytest.raises(AssertionError):
         besieged.an_outbox_put_back_is_heard(tmp_path / "mutant", monkeypatch)

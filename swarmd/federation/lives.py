@@ -1,0 +1,12 @@
+"""The life of a gateway or a region: a number for each start, above those of all before it (`wire.py`)."""
+
+import secrets
+
+APART = 4_096
+"""Where the clock stands behind the last life the next is up to so many above it, by chance: two that begin from one
+copy of a file are not of one number, whose frames would be taken for copies."""
+
+
+def next_life(last: int, now_s: int) -> int:
+    """A life above the last and not below the clock's seconds."""
+    return now_s if now_s > last else last + 1 + secrets.randbelow(APART)
