@@ -19,7 +19,8 @@ from swarmd.federation.outbox import Outbox, Waiting
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.federation.gate import AHEAD_MS, Allowance, Numbers
+from swarmd_protocols.federation.allowance import Allowance, Numbers
+from swarmd_protocols.federation.gate import AHEAD_MS
 from swarmd_protocols.federation.wire import (
     ASK_MAX_BYTES,
     FRAME_FILL_BYTES,

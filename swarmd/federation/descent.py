@@ -11,6 +11,7 @@ passed over, so that it keeps nothing else back.
 import asyncio
 import base64
 import http.client
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -36,6 +37,9 @@ TRIES = 3
 """Attempts to fetch a bundle from each of its sources."""
 FETCH_S = 120.0
 """Seconds without a byte after which a source is given up."""
+LEAST_BYTES_S = 512
+"""Slower than this, after the first `FETCH_S`, a source is given up too: one that says a byte a minute would keep all
+other bundles waiting for ever."""
 _PAUSE_S = 2.0
 """Seconds before the second attempt; twice as many before each further one."""
 _PIECE_BYTES = 32_768
@@ -247,7 +251,7 @@ def _read(source: str, name: str, most: int) -> bytes:
         address = f"{source.rstrip('/')}/{name}"
         try:
             with _OPENER.open(address, timeout=FETCH_S) as answer:
-                data = answer.read(most + 1)
+                data = _body(answer, most, address)
         except urllib.error.URLError as error:
             raise OSError(f"{address}: {error.reason}") from error
         except http.client.HTTPException as error:
@@ -255,6 +259,20 @@ def _read(source: str, name: str, most: int) -> bytes:
             raise OSError(f"{address}: {error or type(error).__name__}") from error
     if len(data) > most:
         raise OSError(f"{source}/{name} is larger than the {most} bytes that it may have")
+    return bytes(data)
+
+
+def _body(answer: http.client.HTTPResponse, most: int, address: str) -> bytes:
+    """What comes, up to one byte more than it may have.
+
+    Raises:
+        OSError: It comes too slowly.
+    """
+    data, began_s = bytearray(), time.monotonic()
+    while len(data) <= most and (piece := answer.read1(min(_PIECE_BYTES, most + 1 - len(data)))):
+        data += piece
+        if time.monotonic() - began_s > FETCH_S + len(data) / LEAST_BYTES_S:
+            raise OSError(f"{address} comes at less than {LEAST_BYTES_S} bytes a second")
     return bytes(data)
 
 

@@ -17,6 +17,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from swarmd import __version__
@@ -65,6 +66,28 @@ class _Said(NamedTuple):
     news: tuple[object, ...]
 
 
+@dataclass(slots=True)
+class _Again:
+    """Statements of trust that the region has refused, by their keys, and when they are said again."""
+
+    keys: set[bytes] = field(default_factory=set)
+    due_s: float = 0.0
+    wait_s: float = AGAIN_S
+
+    def add(self, key: bytes, now_s: float) -> None:
+        """The region does not take it."""
+        if not self.keys:
+            self.due_s, self.wait_s = now_s + self.wait_s, min(2 * self.wait_s, RECONCILE_S)
+        self.keys.add(key)
+
+    def take(self, now_s: float) -> set[bytes]:
+        """What is to be said again now."""
+        if now_s < self.due_s:
+            return set()
+        keys, self.keys = self.keys, set()
+        return keys
+
+
 class Publisher:
     """Fills one outbox.
 
@@ -101,9 +124,7 @@ class Publisher:
         self._lost: dict[tuple[int, bytes], None] = {}
         """(kind, key) of what the outbox has dropped."""
         self._trust_seen = -1
-        self._again: set[bytes] = set()
-        """Keys of statements of trust that the region has refused."""
-        self._again_due_s, self._again_wait_s = 0.0, AGAIN_S
+        self._again = _Again()
         self._compare_s = 0.0
         self._health_due_s = 0.0
         self._site_due_s = 0.0
@@ -143,10 +164,7 @@ class Publisher:
             if row.kind == RowKind.OBJECT:
                 self._said.pop(row.key, None)
             elif row.kind == RowKind.TRUST:
-                if not self._again:
-                    self._again_due_s = time.monotonic() + self._again_wait_s
-                    self._again_wait_s = min(2 * self._again_wait_s, RECONCILE_S)
-                self._again.add(row.key)
+                self._again.add(row.key, time.monotonic())
 
     def on_taken_back(self, rows: Iterable[Done]) -> None:
         """These left without the region having them: what the swarm shows of it then is said again."""
@@ -390,14 +408,11 @@ class Publisher:
     def _trust_rows(self) -> list[Waiting]:
         revision = self._above.trust_revision()
         if revision != self._trust_seen:
-            self._trust_seen, self._again_wait_s = revision, AGAIN_S
-            self._again.clear()
+            self._trust_seen, self._again = revision, _Again()
             return self.trust_of([EVERYBODY])
-        if not self._again or time.monotonic() < self._again_due_s:
-            return []
+        again = self._again.take(time.monotonic())
         # What is no more among these is nothing that the swarm still says.
-        again, self._again = self._again, set()
-        return [row for row in self.trust_of([EVERYBODY]) if row.key in again]
+        return [row for row in self.trust_of([EVERYBODY]) if row.key in again] if again else []
 
     def trust_of(self, nodes: Iterable[NodeId]) -> list[Waiting]:
         """Statements of trust that a region asked for; `gate.EVERYBODY` stands for all."""

@@ -16,7 +16,8 @@ from swarmd.federation.marks import Marks
 from swarmd.federation.store import Store, add_trust, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
 from swarmd_protocols.crypto import Crypto
-from swarmd_protocols.federation.gate import Allowance, Gate, Heard, Pin, RecordRow, TrustTaken
+from swarmd_protocols.federation.allowance import Allowance
+from swarmd_protocols.federation.gate import Gate, Heard, Pin, RecordRow, TrustTaken
 from swarmd_protocols.federation.objects import Derived
 from swarmd_protocols.federation.wire import (
     EPOCH_BYTES,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from swarmd.federation.outbox import Done, Held, Outbox
 from swarmd.federation.uplink import Place, Uplink
 from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.federation.allowance import TELL_NS, Numbers
 from swarmd_protocols.federation.flow import Flow, Plan
-from swarmd_protocols.federation.gate import TELL_NS, Numbers
 from swarmd_protocols.federation.wire import (
     FRAME_FILL_BYTES,
     LIFE_HEARD,

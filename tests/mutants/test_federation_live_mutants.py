@@ -10,7 +10,8 @@ import pytest
 
 from swarmd.federation import answering, live
 from swarmd_protocols.crypto import ModelCrypto
-from swarmd_protocols.federation.gate import Allowance, Gate, Heard, Numbers
+from swarmd_protocols.federation.allowance import Allowance, Numbers
+from swarmd_protocols.federation.gate import Gate, Heard
 from swarmd_protocols.federation.wire import HEAD_BYTES, Pair, read_head
 from swarmd_protocols.ids import NodeId
 from tests.unit import test_federation_live as laws

@@ -14,8 +14,9 @@ from swarmd.federation import region, seers, sending, store
 from swarmd.federation.region import Region
 from swarmd.federation.store import Store
 from swarmd_protocols.federation import gate
+from swarmd_protocols.federation.allowance import Allowance, Numbers
 from swarmd_protocols.federation.flow import Flow
-from swarmd_protocols.federation.gate import Allowance, Gate, Numbers
+from swarmd_protocols.federation.gate import Gate
 from tests.support import federation_bounds as bounds
 from tests.support.federation_hostile import (
     attack_as_another,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from swarmd_protocols.federation.gate import Allowance, Numbers
+from swarmd_protocols.federation.allowance import Allowance, Numbers
 from swarmd_protocols.federation.wire import Lock
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.neighbours import border, hearing, neighbours

@@ -63,7 +63,7 @@ async def a_statement_that_overtakes_its_root_arrives(folder: Path) -> None:
         done = outbox.acknowledge([(0, 1 << 40)])
         publisher.on_refused(row for row in done if row.seq in refused)
         assert not await _trust_said(site), "a refused statement comes again at once"
-        publisher._again_due_s = 0.0
+        publisher._again.due_s = 0.0
         if len(gate.trust.roots) == 3:
             break
     assert len(gate.trust.roots) == 3, "a root that overtook the one before it never arrives"

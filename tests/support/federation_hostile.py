@@ -9,7 +9,7 @@ from swarmd.federation import bounds
 from swarmd.federation.outbox import Waiting
 from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.federation.gate import Allowance
+from swarmd_protocols.federation.allowance import Allowance
 from swarmd_protocols.federation.objects import encode_object
 from swarmd_protocols.federation.wire import (
     HEAD_BYTES,

@@ -1,19 +1,23 @@
 """Pipes, clocks, copies of files, stolen keys: laws of `tests/support/federation_besieged.py`, a mutant for each."""
 
+import threading
+import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swarmd.errors import ConfigError
-from swarmd.federation import lives, outbox, region
+from swarmd.federation import descent, lives, outbox, region
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import alone_with
 from swarmd.federation.unproven import Unproven
-from swarmd_protocols.federation.gate import EVERYBODY, Allowance, Gate
+from swarmd_protocols.federation.allowance import Allowance, Reserves
+from swarmd_protocols.federation.gate import EVERYBODY, Gate
 from swarmd_protocols.federation.objects import MEMBERS_MAX, REVIEWS_MAX
 from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD, RowKind
 from swarmd_protocols.ids import NodeId
@@ -63,11 +67,11 @@ def all_are_told_of_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_reserve(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "_reserve", lambda self, gateway: None)
+    patch.setattr(Reserves, "of", lambda self, gateway: None)
 
 
 def a_reserve_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "_reserve", lambda self, gateway: Allowance(1, 1))
+    patch.setattr(Reserves, "of", lambda self, gateway: Allowance(1, 1))
 
 
 def one_queue(patch: pytest.MonkeyPatch) -> None:
@@ -204,3 +208,40 @@ async def test_lives_that_are_over_take_no_room_in_a_gateway(tmp_path: Path) -> 
     assert publisher._records == said
     for one in site.outboxes:
         one.close()
+
+
+class Drip(BaseHTTPRequestHandler):
+    """A server that says a byte now and then, without end; of `/whole` all at once."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            if self.path.endswith("whole"):
+                self.wfile.write(bytes(100_000))
+            else:
+                for _ in range(100):
+                    self.wfile.write(b"x")
+                    time.sleep(0.05)
+        except OSError:
+            pass
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_source_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descent, "FETCH_S", 0.3)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Drip) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            place = f"http://127.0.0.1:{server.server_port}"
+            assert descent._read(place, "whole", 200_000) == bytes(100_000)
+            with pytest.raises(OSError, match="larger than the 99999 bytes"):
+                descent._read(place, "whole", 99_999)
+            with pytest.raises(OSError, match="less than 512 bytes a second"):
+                descent._read(place, "drip", 200_000)
+        finally:
+            server.shutdown()
+            thread.join()

@@ -11,7 +11,8 @@ from swarmd.errors import ConfigError
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.store import Store
-from swarmd_protocols.federation.gate import WINDOW, Gate, Numbers, Pin
+from swarmd_protocols.federation.allowance import WINDOW, Numbers
+from swarmd_protocols.federation.gate import Gate, Pin
 from swarmd_protocols.federation.wire import RowKind
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, dev_root, make_dev_identity

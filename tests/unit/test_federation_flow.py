@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from swarmd_protocols.federation.allowance import WINDOW, Allowance, Numbers
 from swarmd_protocols.federation.flow import (
     AGAIN_MAX_NS,
     ANSWER_NS,
@@ -13,7 +14,6 @@ from swarmd_protocols.federation.flow import (
     WINDOW_LEAST_BYTES,
     Flow,
 )
-from swarmd_protocols.federation.gate import WINDOW, Allowance, Numbers
 
 MS = 1_000_000
 BOTH = (True, True)

@@ -5,8 +5,8 @@ Rules this file keeps:
 - A frame is looked at in the order of what it costs: its place, its number (a copy is dropped), the quota, the seal,
   the rows. Only what opened under a key counts against that key's swarm, and only what opened moves its numbers: who
   writes to another's place, or plays frames back, uses up nothing of the other's.
-- Beyond the quota each of a swarm's first `RESERVES` gateways has a small part for itself: one whose key was stolen
-  keeps neither the others' words nor the word that it was stolen away, whatever it says.
+- Beyond the quota each of a swarm's first gateways has a small part for itself (`allowance.Reserves`): one whose key
+  was stolen keeps neither the others' words nor the word that it was stolen away, whatever it says.
 - A key counts while it is certified by the swarm's root chain with the role `shares.ROLE`. Keys that are not are read
   within one small bucket for all strangers, and only their rows of trust are: a gateway shows its certificate so.
 - Everything that a row leads to belongs to this swarm: a gate knows no other.
@@ -22,6 +22,7 @@ import msgspec
 
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.federation.allowance import TELL_NS, Allowance, Numbers, Reserves
 from swarmd_protocols.federation.objects import Derived, derive, read_object
 from swarmd_protocols.federation.shares import ROLE
 from swarmd_protocols.federation.wire import (
@@ -47,24 +48,15 @@ from swarmd_protocols.state.reviews import operators_of
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.trust import Trust
 
-WINDOW = 1_024
-"""Numbers below a gateway's highest that may still come: frames of two paths overtake each other."""
 GATEWAYS_MAX = 64
 """Certified gateways of one swarm whose numbers are kept: eight times what `shares.SHARES` has work for."""
 FACTS_KEPT = 256
 """Batches whose facts are kept read: a batch is the proof of several objects, and comes with each."""
-TELL_NS = 1_000_000_000
-"""Between two looks at one gateway's frames of a life that is over: old ones that are played back cost no more."""
 STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 4_096, 1 << 18
 """What keys without a certificate may cost at one swarm's place: at another's nobody keeps its new gateways away."""
 AHEAD_MS = 3_600_000
 """A word's stamp may be so far ahead of the region's clock, milliseconds: devices without a receiver or a time server
 drift by minutes a month."""
-RESERVES = 16
-"""Gateways of a swarm that have a part of their own beyond its quota, the first that were heard beyond it: a sixteenth
-of the quota's rate each, so all together have as much again; as many as `shares.SHARES` has work for."""
-RESERVE_BURST_BYTES = 65_536
-"""At once, or a sixteenth of the swarm's: two full frames, of which the first is what a gateway says of trust."""
 EVERYBODY = NodeId(bytes(16))
 """In `Down.wanted`: all certificates, revocations and roots."""
 _T = TypeVar("_T")
@@ -111,71 +103,6 @@ class Heard:
     is_certified: bool = True
     is_past: bool = False
     """Of a life that is over (its clock was set back, or it is played back): it is told, and says nothing of now."""
-
-
-@dataclass(slots=True)
-class Numbers:
-    """The frames of one sender that were there."""
-
-    life: int = 0
-    highest: int = -1
-    seen: int = 0
-    """Bit k: `highest - k` was there."""
-    told_ns: int = -TELL_NS
-    """When a frame of a life that was over was answered last."""
-
-    def is_copy(self, life: int, number: int) -> bool:
-        """Whether it was there, or is too old to tell."""
-        if life != self.life:
-            return life < self.life
-        back = self.highest - number
-        return back >= 0 and (back >= WINDOW or bool(self.seen >> back & 1))
-
-    def add(self, life: int, number: int) -> None:
-        """It is there."""
-        if life > self.life:
-            self.life, self.highest, self.seen = life, number, 1
-        elif number > self.highest:
-            self.seen = ((self.seen << min(number - self.highest, WINDOW)) | 1) & ((1 << WINDOW) - 1)
-            self.highest = number
-        else:
-            self.seen |= 1 << (self.highest - number)
-
-    @classmethod
-    def restored(cls, life: int, highest: int) -> "Numbers":
-        """As an earlier run kept it: what was below counts as seen. What was lost of it comes under other numbers."""
-        return cls(life, highest, (1 << WINDOW) - 1)
-
-
-class Allowance:
-    """Bytes a second with a reserve; it may go into debt by one frame."""
-
-    __slots__ = ("_at_ns", "_burst", "_bytes_s", "_left")
-
-    def __init__(self, bytes_s: int, burst: int) -> None:
-        self._bytes_s, self._burst = bytes_s, burst
-        self._left = float(burst)
-        self._at_ns = 0
-
-    def pause_ms(self, now_ns: int) -> int:
-        """Milliseconds until there is something left; 0 where there is.
-
-        >>> one = Allowance(1_000, 500)
-        >>> one.spend(1_500); one.pause_ms(0), one.pause_ms(2_000_000_000)
-        (1001, 0)
-        """
-        self._left = min(self._burst, self._left + (now_ns - self._at_ns) * self._bytes_s / 1e9)
-        self._at_ns = max(self._at_ns, now_ns)
-        return 0 if self._left > 0 else min(3_600_000, 1 + round(-self._left * 1_000 / self._bytes_s))
-
-    @property
-    def left_bytes(self) -> float:
-        """What there was at the last look, less what was taken since; below zero where it is owed."""
-        return self._left
-
-    def spend(self, count: int) -> None:
-        """So many bytes were taken."""
-        self._left -= count
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -234,7 +161,7 @@ class Gate:
         self._clock_ms = clock_ms
         self._numbers = {node: Numbers.restored(*last) for node, last in (lives or {}).items()}
         self._allowance = Allowance(pin.quota_bytes_s, pin.quota_burst_bytes)
-        self._reserves: dict[NodeId, Allowance] = {}
+        self._reserves = Reserves(pin.quota_bytes_s, pin.quota_burst_bytes)
         self._strangers = strangers or Allowance(16_384, 1 << 20)
         self._own_strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
         self._facts: dict[bytes, Facts] = {}
@@ -283,7 +210,7 @@ class Gate:
             return self._open(head, frame, is_certified)  # An outbox or a clock was set back: it is told the life.
         allowances = (self._allowance,) if is_certified else (self._own_strangers, self._strangers)
         pause_ms = max(one.pause_ms(now_ns) for one in allowances)
-        if pause_ms and is_certified and (reserve := self._reserve(gateway)) is not None:
+        if pause_ms and is_certified and (reserve := self._reserves.of(gateway)) is not None:
             allowances = (reserve,)
             pause_ms = min(pause_ms, reserve.pause_ms(now_ns))
         if pause_ms:
@@ -294,13 +221,6 @@ class Gate:
             for one in allowances:
                 one.spend(len(frame))
         return heard
-
-    def _reserve(self, gateway: NodeId) -> Allowance | None:
-        """What a certified gateway may say beyond the swarm's quota; never made anew, so that nobody begins again."""
-        if gateway not in self._reserves and len(self._reserves) < RESERVES:
-            burst = min(RESERVE_BURST_BYTES, self.pin.quota_burst_bytes // RESERVES)
-            self._reserves[gateway] = Allowance(max(1, self.pin.quota_bytes_s // RESERVES), burst)
-        return self._reserves.get(gateway)
 
     def _open(self, head: Head, frame: bytes, is_certified: bool) -> Heard | None:
         try:

@@ -26,7 +26,7 @@ import msgspec
 
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.federation.gate import Allowance, Numbers
+from swarmd_protocols.federation.allowance import Allowance, Numbers
 from swarmd_protocols.federation.shares import ROLE
 from swarmd_protocols.federation.wire import SALT_BYTES, Head, Lock, Pair, Way, read_head
 from swarmd_protocols.ids import NodeId

@@ -9,7 +9,7 @@ Rules this file keeps:
   most: keys that come and go have no reserve anew, and all of them together `KEYS_MAX` parts at most.
 """
 
-from swarmd_protocols.federation.gate import Allowance
+from swarmd_protocols.federation.allowance import Allowance
 from swarmd_protocols.neighbours.hearing import GATEWAYS_MAX
 
 NEWS_BYTES_S, NEWS_BURST_BYTES = 1_024, 131_072
