@@ -173,8 +173,8 @@ def a_liar_about_lives_is_its_own_loss(folder: Path) -> None:
     world.flying.clear()
     honest.say(3, 700)
     world.pump(500)
-    for frame in world.flying:
-        world.deliver(frame)
+    for one in world.flying:
+        world.deliver(one)
     world.region.write()
     answers = [one for one in world.flying if one.place == Place(swarm.pin.key, Way.DOWN, honest.node)]
     assert {read_head(one.data).life for one in answers} == {life}, "a liar moves others' lives"
@@ -268,8 +268,8 @@ def small_frames_take_no_others_place(folder: Path) -> None:
         frame = pair.seal(Way.UP, hostile.pin.key, 1 << 40, number, SALT, up)
         world.region.on_frame(0, Place(hostile.pin.key, Way.UP, mine.node), frame)
     world.pump(500)
-    for frame in world.flying:
-        world.deliver(frame)
+    for one in world.flying:
+        world.deliver(one)
     world.region.write()
     assert len(world.seen(good)) == 2, "a swarm's small frames take another's place"
     world.close()
