@@ -121,7 +121,14 @@ def _ask(args: argparse.Namespace) -> int:
             from swarmd.federation.live import ask_gateways
 
             over = msgspec.structs.replace(config, paths=tuple(args.path) or config.paths)
-            answer = ask_gateways(args.region, over, store, query, answer)
+            answer = ask_gateways(
+                args.region,
+                over,
+                store,
+                query,
+                answer,
+                say=lambda text: print(f"swarmd fleet: {text}", file=sys.stderr),
+            )
     finally:
         store.close()
     if args.swarm and not answer.sites:
@@ -143,7 +150,10 @@ def _ask(args: argparse.Namespace) -> int:
         )
     for site in answer.sites:
         if site.stale:
-            print(f"STALE: {site.swarm} was last known {_ago(site.as_of_ms, now_ms)}", file=sys.stderr)
+            known = "never heard" if site.as_of_ms is None else f"last known {_ago(site.as_of_ms, now_ms)}"
+            print(f"STALE: {site.swarm} was {known}", file=sys.stderr)
+    if any(row["latitude_deg"] is None and row["east_m"] is not None for row in answer.objects):
+        print("where no latitude stands the site's gateways know no origin: give them node.origin", file=sys.stderr)
     if answer.is_cut:
         print(f"there are more than {args.limit}; --limit N shows more", file=sys.stderr)
     return 0

@@ -31,16 +31,21 @@ def sign(args: argparse.Namespace) -> int:
     from swarmd.errors import DaemonError
     from swarmd.identity.files import write_named_file
     from swarmd.identity.signers import open_signer
+    from swarmd_protocols.crypto import NaClCrypto
     from swarmd_protocols.errors import ProtocolError
     from swarmd_protocols.neighbours.words import AGREEMENT, Agreement, encode_agreement, seal_agreement
     from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
+    from swarmd_protocols.trust.roots import RootChain
 
     try:
         envelope = decode_envelope(args.root.read_bytes())
+        version = RootChain.trust(envelope.encode(), NaClCrypto()).current.version if envelope.kind == "root" else 0
     except (OSError, ProtocolError) as error:
         raise DaemonError(f"{args.root} is no root: {error}; give the other fleet's roots/0001.root") from error
     if envelope.kind != "root":
         raise DaemonError(f"{args.root} is a {envelope.kind} statement; give the other fleet's roots/0001.root")
+    if version != 1:
+        raise DaemonError(f"{args.root} is root {version} of its fleet; give the other fleet's roots/0001.root")
     signer = open_signer(args.key, passphrases(args))
     if signer.role not in ("", "operator"):
         raise DaemonError(f"{args.key} is a key of the role {signer.role}; this takes one of the role operator")

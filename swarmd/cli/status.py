@@ -58,6 +58,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"  lenders     {offers or 'nobody lends'}")
         for name, key in sorted(lending.get("left_out", {}).items()):
             print(f"              {name} lends, and is left out by {key}")
+    gateway = status.get("gateway")
+    if gateway:
+        heard = "the region answers by" if gateway["works"] else "the region does not answer by"
+        waits = f"{gateway['waiting']} rows wait, {gateway['dropped']} were dropped"
+        print(f"  gateway     {heard} {gateway['path']}, {waits}")
     for one in status.get("neighbours", ()):
         what = f"{one['positions']} positions, {one['claims']} claims"
         spent = f", {one['spent_cells']} cells kept too long" if one["spent_cells"] else ""

@@ -159,6 +159,13 @@ ALERTS: dict[str, AlertKind] = {
         "Look at the reason; `mqtt.host`, `mqtt.port`, certificates and password are its usual causes.",
         "connected again",
     ),
+    "region-lost": AlertKind(
+        _W,
+        "the region above does not answer this gateway; what it has to tell waits on the disk",
+        "Look at the reason. See that `swarmd region run` runs, that `federation.region_key` is what `swarmd region "
+        "show` prints, and that `swarmd region pin` got the fleet's first root and, by `--swarm`, its own name.",
+        "the region answers",
+    ),
     "no-fix": AlertKind(
         _W,
         "the autopilot has no position good enough to place detections",

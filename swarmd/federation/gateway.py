@@ -42,8 +42,9 @@ FULL_S = 5.0
 """Seconds between two attempts at an outbox whose disk takes nothing: each compares all objects."""
 TIDY_S = 60.0
 """Seconds between two looks for rows that are too old."""
-LOOK_ROWS = 1_024
-"""Waiting rows looked at in one go: more than the window of the flow holds."""
+SILENT_NS = 20_000_000_000
+"""Without an answer for so long people are told: a region that starts again, or a path that changes, is no alert."""
+ALERT = "region-lost"
 _LIVING = (MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEGRADED)
 
 
@@ -95,6 +96,7 @@ class Gateway:
         self._folder = folder
         self._make_uplink = make_uplink
         self._is_claimed: bool | None = None
+        self._silence = ""
         self._wake = asyncio.Event()
         self.refused = 0
         """Rows that the region refused for good: this gateway is wrong, or lies."""
@@ -109,9 +111,12 @@ class Gateway:
         above, node = daemon.above, daemon.info().node
         held = above.certificate(node)
         if held is None or ROLE not in held.roles:
-            raise ConfigError(
+            why = (
                 f"this node's certificate does not name the role {ROLE}: enrol it by swarmd keys enrol … --role {ROLE}"
             )
+            self._silence = why
+            daemon.command("alert", {"code": ALERT, "text": why})
+            raise ConfigError(why)
         self._daemon = daemon
         self._place = Place(swarm_key(decode_envelope(above.first_root).digest, daemon.info().swarm), Way.UP, node)
         settings = self._settings
@@ -170,6 +175,7 @@ class Gateway:
         problems = [""] * len(self._sending.uplinks)
         while True:
             self._sending.pump(time.monotonic_ns())
+            self._tell_silence(time.monotonic_ns())
             for at, uplink in enumerate(self._sending.uplinks):
                 if uplink.problem != problems[at]:
                     problems[at] = uplink.problem
@@ -181,6 +187,23 @@ class Gateway:
             except TimeoutError:
                 continue
             self._wake.clear()
+
+    def _tell_silence(self, now_ns: int) -> None:
+        """The alert that the region does not answer, with what each path says of it, or that it is over."""
+        told, self._silence = self._silence, self._why_silent(now_ns)
+        if self._silence != told:
+            self._daemon.command("alert", {"code": ALERT, "text": self._silence})
+
+    def _why_silent(self, now_ns: int) -> str:
+        """Why the region does not answer, as far as it is seen from here; "" while it does."""
+        if self._sending.flow.silent_ns(now_ns) < SILENT_NS:
+            return ""
+        uplinks, swarm = self._sending.uplinks, self._daemon.info().swarm
+        lost = [one.problem or f"{one.name}: not connected" for one in uplinks if not one.connected]
+        mute = ", ".join(one.name for one in uplinks if one.connected)
+        if mute:
+            lost.append(f"nobody there answers for the swarm {swarm} by {mute}")
+        return "; ".join(lost)
 
     # --- What is answered ---------------------------------------------------------------------------------------------
 

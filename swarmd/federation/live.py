@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -181,6 +181,7 @@ def ask_gateways(
     answer: ObjectsAnswer,
     wait_s: float = WAIT_S,
     crypto: Crypto | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> ObjectsAnswer:
     """Ask, and lay what is answered over the region's answer; blocks for `wait_s` at the most.
 
@@ -192,6 +193,7 @@ def ask_gateways(
         answer: What the region has.
         wait_s: Seconds for all answers.
         crypto: The library; None: NaCl.
+        say: Told of each router that was not reached, for people.
 
     Raises:
         DaemonError: There is no Zenoh path, or eclipse-zenoh is not installed.
@@ -200,7 +202,7 @@ def ask_gateways(
     if not paths:
         raise DaemonError(
             f"gateways are asked over Zenoh, and {folder / 'region.toml'} names no zenoh:// path in paths; "
-            "leave --live out, or add one"
+            "leave --live out, add one, or give --path zenoh://HOST:7447"
         )
     import_zenoh()
     pins = read_pins(folder, config)
@@ -217,6 +219,11 @@ def ask_gateways(
         if all(_is_whole(told.get(one.gate.key)) for one in asked):
             break
     scatter.end()
+    is_answered = all(_is_whole(told.get(one.gate.key)) for one in asked)
+    for path in paths:
+        # Where everybody has answered, a router that is not reached yet is not looked for either.
+        if not is_answered and read_address(path) not in scatter.reached:
+            say(f"no router was reached at {path} within {wait_s} s")
     return laid_over(answer, told, pins, store, query)
 
 
@@ -237,6 +244,8 @@ class Scatter:
         self._deadline_s = time.monotonic() + wait_s
         self._frames: queue.Queue[tuple[Question, bytes]] = queue.Queue(FRAMES_MAX)
         self._over = threading.Event()
+        self.reached: list[ZenohAddress] = []
+        """Routers to which a connection stood."""
 
     def frames(self) -> Iterable[tuple[Question, bytes]]:
         """Frames as they come, until the time is over."""
@@ -264,6 +273,7 @@ class Scatter:
             session = zenoh.open(config)
         except (zenoh.ZError, DaemonError):
             return
+        self.reached.append(address)
         with session:
             wait_s = AGAIN_S
             while (left_s := self._deadline_s - time.monotonic()) > 0:

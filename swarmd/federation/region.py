@@ -57,8 +57,19 @@ DOWN_BURST_BYTES = 1 << 20
 beyond, each gateway gets some each `ROWS_AGAIN_S`: one that lies about it has small frames answered by large ones."""
 PAUSE_AGAIN_S = 0.5
 """Between two answers to a gateway that its swarm's quota is used up: frames beyond it would cost as much as any."""
+NAMED_MAX = 16
+"""Swarms whose frames are nothing here and that are named, each once: anybody may invent more."""
 KNOWN_KEPT = 4 * KNOWN_MAX
 """Objects that one gateway has still to be told of; what is not told costs it bytes, and nothing else."""
+
+_UNPINNED = (
+    "frames come of a swarm that is not pinned here ({}); if it is to be: swarmd region pin DIR NAME --root "
+    "FLEET/roots/0001.root --swarm SWARM, with the first root of its fleet and its own name"
+)
+_UNOPENED = (
+    "{}: frames come that open under no key of this region; set federation.region_key of its gateways to what "
+    "swarmd region show prints here"
+)
 
 
 @dataclass(slots=True)
@@ -141,6 +152,8 @@ class Region:
         self._above: dict[tuple[bytes, NodeId], list[bytes]] = {}
         """(swarm, gateway) to objects of which it has said a word that is not the greatest."""
         self._is_gathering = asyncio.Event()
+        self._named: set[bytes] = set()
+        """Swarms of which it was said that their frames are nothing here."""
         self._down_seen = -1
         self._newest: Mapping[str, int] = {}
         """Swarm to the highest number of what there is for it."""
@@ -172,13 +185,18 @@ class Region:
         gate = self.gates.get(place.swarm)
         if gate is None or place.way is not Way.UP:
             self.counts["unpinned"] += 1
+            if gate is None and place.way is Way.UP:
+                self._name(place.swarm, _UNPINNED.format(place.swarm.hex()))
             return
         of_one = self._gathered_of.get(gate.key, 0)
         if len(self._gathered) >= GATHERED_MAX or of_one >= GATHERED_OF_ONE:
             self.counts["dropped"] += 1
             return
+        unopened = gate.counts.get("unopened", 0)
         heard = gate.hear(frame, time.monotonic_ns())
         if heard is None:
+            if gate.counts.get("unopened", 0) > unopened:
+                self._name(gate.key, _UNOPENED.format(gate.pin.name))
             return
         if isinstance(heard, int):
             line, now_s = self._lines[gate.key].get(place.gateway), time.monotonic()
@@ -190,6 +208,12 @@ class Region:
         self._gathered.append((path, gate, heard))
         self._gathered_of[gate.key] = of_one + 1
         self._is_gathering.set()
+
+    def _name(self, swarm: bytes, words: str) -> None:
+        """Say once of a swarm why what comes in its name is nothing here."""
+        if swarm not in self._named and len(self._named) < NAMED_MAX:
+            self._named.add(swarm)
+            self._say(words)
 
     async def _keep_writing(self) -> None:
         while True:

@@ -205,11 +205,14 @@ def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     if any(held.name == entry.name for held in config.swarm):
         raise ConfigError(f"{folder / CONFIG_FILE} has a swarm {entry.name} already; give this one another name")
     try:
-        Trust(entry.swarm, [root], NaClCrypto())
+        version = Trust(entry.swarm, [root], NaClCrypto()).chain.current.version
     except ProtocolError as error:
         raise ConfigError(
             f"what is given for {entry.name} is no root that its own officers signed; give FLEET/roots/0001.root"
         ) from error
+    if version != 1:
+        # A swarm is called by its first root for good: under a later one nobody would ever be heard.
+        raise ConfigError(f"what is given for {entry.name} is root {version} of its fleet; give FLEET/roots/0001.root")
     wanted = Pin(entry.name, entry.swarm, root).key
     for pin in read_pins(folder, config):
         if pin.key == wanted:

@@ -1,6 +1,7 @@
 """Questions to the gateways of this moment: who is answered, what an answer is worth, and what is stale without one."""
 
 import asyncio
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -245,3 +246,18 @@ def test_what_will_be_seen_is_not_shown(asked: Asked) -> None:
     answer = asked.laid(question, asked.answer(question.frame))
     assert not answer.objects
     assert answer.sites[0].stale
+
+
+def test_a_router_that_was_not_reached_is_named(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zenoh")
+    monkeypatch.setattr("swarmd.federation.live.read_pins", lambda folder, config: [asked.pin])
+    monkeypatch.setattr("swarmd.federation.live.read_seed", lambda folder: SEED)
+    said: list[str] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"zenoh://127.0.0.1:{taken.getsockname()[1]}"
+        answer = ask_gateways(
+            tmp_path, RegionConfig(paths=(nobody,)), asked.store, ALL, asked.known(), 0.2, CRYPTO, said.append
+        )
+    assert [site.stale for site in answer.sites] == [True]
+    assert said == [f"no router was reached at {nobody} within 0.2 s"]

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from swarmd.cli.main import main
+from swarmd.federation.settings import SwarmEntry, add_pin
 from swarmd.federation.store import FILE_NAME, Store
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.federation.gate import Pin
+from swarmd_protocols.trust.identity import dev_root
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,15 @@ def test_a_swarm_that_is_not_pinned_is_no_empty_answer(tmp_path: Path, capsys: p
     assert main(["fleet", "objects", "--region", str(region)]) == 0
     assert main(["fleet", "sites", "--region", str(region), "--swarm", "lake"]) == 1
     assert "pins no swarm 'lake'; it pins none" in capsys.readouterr().err
+
+
+def test_what_no_gateway_has_said_is_named_and_not_dated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    region = tmp_path / "region"
+    assert main(["region", "init", str(region)]) == 0
+    pin = Pin("north", "farm", dev_root(b"the secret of a swarm", NaClCrypto()))
+    add_pin(region, SwarmEntry("north", "farm"), pin.root)
+    store = Store(region / FILE_NAME)
+    store.know_swarms([pin])
+    store.close()
+    assert main(["fleet", "sites", "--region", str(region)]) == 0
+    assert "STALE: north was never heard" in capsys.readouterr().err

@@ -161,7 +161,7 @@ class Flow:
             fresh.append(seq)
         if fresh:
             plans.append(Plan(fresh, first))
-        silent_ns = 0 if self._asked_ns is None else now_ns - self._asked_ns
+        silent_ns = self.silent_ns(now_ns)
         # An empty frame that nobody answers is followed by one on the other path, before the region counts as lost.
         if not plans and now_ns - self._spoke_ns >= (ANSWER_NS if silent_ns else POLL_NS):
             if silent_ns >= ANSWER_NS:
@@ -190,7 +190,7 @@ class Flow:
 
     def answered(self, acked: Iterable[tuple[int, int]], path: int, pause_ms: int, now_ns: int) -> None:
         """The region has answered by a path."""
-        silent_ns = 0 if self._asked_ns is None else now_ns - self._asked_ns
+        silent_ns = self.silent_ns(now_ns)
         was_away = silent_ns >= self.patience_ns
         self._asked_ns = None
         self._answered_ns[path] = now_ns
@@ -249,6 +249,10 @@ class Flow:
     def works(self, now_ns: int) -> bool:
         """Whether the region is heard: it has answered once, and no frame since has gone unanswered for long."""
         return bool(self._answered_ns) and (self._asked_ns is None or now_ns - self._asked_ns < LOST_NS)
+
+    def silent_ns(self, now_ns: int) -> int:
+        """For how long nobody has answered what was asked; 0 where nothing waits for an answer."""
+        return 0 if self._asked_ns is None else now_ns - self._asked_ns
 
     def _wait_ns(self, one: _Sent) -> int:
         return min(self.patience_ns << (one.tries - 1), AGAIN_MAX_NS)

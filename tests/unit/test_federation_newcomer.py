@@ -1,0 +1,118 @@
+"""What somebody who sets a region up gets wrong is said, at the gateway and at the region, with what to do."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from swarmd.cli.main import main
+from swarmd.errors import ConfigError
+from swarmd.events.kinds import ALERTS
+from swarmd.federation.gateway import ALERT, SILENT_NS, Gateway
+from swarmd.federation.outbox import FILE_NAME, Outbox
+from swarmd.federation.region import NAMED_MAX
+from swarmd.federation.sending import Sending
+from swarmd.federation.settings import SwarmEntry, add_pin, make_region
+from swarmd.federation.uplink import Place
+from swarmd_protocols.federation.wire import Pair, Way
+from swarmd_protocols.ids import NodeId
+from tests.support.federation_daemon import MeshDaemon
+from tests.support.federation_world import CRYPTO, REGION_SEED, make_world
+from tests.support.state_mesh import Mesh
+from tests.unit.test_federation_claims import gateway
+
+
+class Path0:
+    """One path, connected or not."""
+
+    name = "mqtt://broker"
+
+    def __init__(self) -> None:
+        self.connected, self.problem = True, ""
+
+    def send(self, place: Place, frame: bytes) -> bool:
+        return self.connected
+
+    async def run(self) -> None:
+        raise AssertionError("nothing runs here")
+
+
+def silent(folder: Path) -> tuple[Gateway, MeshDaemon, Path0, Outbox]:
+    daemon, uplink = MeshDaemon(Mesh(1), 0, "gw0"), Path0()
+    one, outbox = gateway(daemon), Outbox(folder / FILE_NAME, 1 << 20, 1e9)
+    place = Place(bytes(16), Way.UP, daemon.identity.node)
+    one._sending = Sending(outbox, one._pair, place, 1, lambda down, done: None)
+    one._sending.uplinks = [uplink]
+    return one, daemon, uplink, outbox
+
+
+def test_a_region_that_never_answers_is_an_alert_with_its_remedy_until_it_does(tmp_path: Path) -> None:
+    one, daemon, uplink, outbox = silent(tmp_path)
+    one._sending.pump(10**9)
+    one._tell_silence(10**9 + SILENT_NS - 1)
+    assert daemon.commands == []
+    one._tell_silence(10**9 + SILENT_NS)
+    one._tell_silence(10**9 + SILENT_NS + 1)
+    uplink.connected, uplink.problem = False, "broker mqtt://broker: Connection refused"
+    one._tell_silence(10**9 + SILENT_NS + 2)
+    one._sending.flow.answered((), 0, 0, 10**9 + SILENT_NS + 3)
+    one._tell_silence(10**9 + SILENT_NS + 4)
+    assert [verb for verb, _ in daemon.commands] == ["alert"] * 3
+    texts = [str(arguments["text"]) for _, arguments in daemon.commands]
+    assert "nobody there answers for the swarm" in texts[0]
+    assert "mqtt://broker" in texts[0]
+    assert texts[1:] == ["broker mqtt://broker: Connection refused", ""]
+    assert {arguments["code"] for _, arguments in daemon.commands} == {ALERT}
+    assert "swarmd region pin" in ALERTS[ALERT].remedy
+    outbox.close()
+
+
+async def test_a_missing_role_stands_as_an_alert_too() -> None:
+    daemon = MeshDaemon(Mesh(1), 0)
+    one = gateway(daemon)
+    with pytest.raises(ConfigError, match="role gateway"):
+        await one.run(daemon)
+    [(verb, arguments)] = daemon.commands
+    assert (verb, arguments["code"]) == ("alert", ALERT)
+    assert "swarmd keys enrol" in str(arguments["text"])
+
+
+def test_a_region_names_a_swarm_that_is_not_pinned_once_and_not_without_end(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), swarms=1, gateways=1)
+    for _ in range(2):
+        for number in range(NAMED_MAX + 4):
+            world.region.on_frame(0, Place(bytes([number] * 16), Way.UP, NodeId(bytes(16))), b"anything")
+    assert len(world.said) == NAMED_MAX
+    assert bytes(16).hex() in world.said[0]
+    assert "swarmd region pin" in world.said[0]
+    world.close()
+
+
+def test_a_region_says_that_a_gateway_has_the_key_of_another_region(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), swarms=1, gateways=1)
+    [sender] = world.swarms[0].gateways
+    sender.sending._pair = Pair(CRYPTO, sender.identity.seed, CRYPTO.public_key(b"S" * 32))
+    for _ in range(4):
+        world.pump(1_000)
+        flying, world.flying = world.flying, []
+        for frame in flying:
+            world.deliver(frame)
+    assert len(world.said) == 1
+    assert "federation.region_key" in world.said[0]
+    assert REGION_SEED not in repr(world.said).encode()
+    world.close()
+
+
+def test_a_later_root_is_no_pin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet, region = tmp_path / "fleet", tmp_path / "region"
+    assert main(["keys", "root", str(fleet), "--name", "acme"]) == 0
+    assert main(["keys", "role", str(fleet), "operator", "--need", "1", "--keys", "2"]) == 0
+    make_region(region)
+    later = fleet / "roots" / "0002.root"
+    with pytest.raises(ConfigError, match=r"is root 2 of its fleet; give FLEET/roots/0001\.root"):
+        add_pin(region, SwarmEntry("north", "farm"), later.read_bytes())
+    key, out = str(fleet / "keys" / "operator-1.key"), str(tmp_path / "blue.agreement")
+    words = ["--swarm", "amber", "--other", "blue", "--key", key, "--out", out]
+    assert main(["fleet", "neighbour", "the-blue", "--root", str(later), *words]) == 1
+    assert "is root 2 of its fleet; give the other fleet's roots/0001.root" in capsys.readouterr().err
+    add_pin(region, SwarmEntry("north", "farm"), (fleet / "roots" / "0001.root").read_bytes())
