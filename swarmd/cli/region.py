@@ -219,7 +219,10 @@ def _export(args: argparse.Namespace) -> int:
         place = stored(args.to) if is_address(args.to) else None
         folder = Path(args.to) if place is None else place.folder
         write = partial(write_stored, place) if place is not None and folder is None else None
-        print(f"{export(store, folder or Path(), write)} words are in {args.to.partition('?')[0]}")
+        words = export(store, folder or Path(), write)
+        print(
+            f"{words} words are in {args.to.partition('?')[0]}" if words else "no word has come since the last export"
+        )
     finally:
         store.close()
     return 0

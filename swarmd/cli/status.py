@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     gateway = status.get("gateway")
     if gateway:
         heard = "the region answers by" if gateway["works"] else "the region does not answer by"
-        waits = f"{gateway['waiting']} rows wait, {gateway['dropped']} were dropped"
+        waits = f"{gateway['waiting']} rows wait, {gateway['dropped']} were dropped, {gateway['refused']} refused"
         print(f"  gateway     {heard} {gateway['path']}, {waits}")
     for one in status.get("neighbours", ()):
         what = f"{one['positions']} positions, {one['claims']} claims"

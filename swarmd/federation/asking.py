@@ -88,7 +88,8 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
             names = [column[0] for column in found.description]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     except duckdb.Error as error:
-        raise DaemonError(f"{folder}: {str(error).splitlines()[0]}") from error
+        why = str(error).splitlines()[0]
+        raise DaemonError(f"{folder}: {why}; a file that is damaged is put back from a copy, or moved away") from error
 
 
 def question(files: Sequence[str], system: Any, base: str, name: str, query: ObjectQuery) -> list[dict[str, Any]]:

@@ -232,20 +232,21 @@ def files_of(folder: Path, query: ObjectQuery, keys: Collection[str] = ()) -> li
         DaemonError: Nothing was exported there, or the folder cannot be read.
     """
     place = folder / "objects"
-    if not place.is_dir():
-        raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
     first = day_of(query.since_ms) if query.since_ms else ""
     last = day_of(query.until_ms) if query.until_ms else "9999"
     wanted = {f"swarm={key}" for key in keys}
     found = []
     try:
+        if not place.is_dir():
+            raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
         for swarm in sorted(entry.path for entry in _folders(place) if not wanted or entry.name in wanted):
             for day in sorted(_folders(swarm), key=lambda entry: entry.name):
                 if day.name.startswith("day=") and first <= day.name[4:] <= last:
                     names = sorted(name for name in os.listdir(day.path) if name.endswith(".parquet"))
                     found += [os.path.join(day.path, name) for name in names]
     except OSError as error:
-        raise DaemonError(f"{place} cannot be read: {error.strerror or error}") from error
+        where = error.filename or place
+        raise DaemonError(f"{where} cannot be read: {error.strerror or error}; let this account read it") from error
     return found
 
 

@@ -98,7 +98,7 @@ class MqttUplink:
         client_id: str = "",
     ) -> None:
         self.name = name
-        self.problem = "not connected yet"
+        self.problem = f"broker {name}: not connected yet"
         self.counts = {"sent": 0, "received": 0, "refused": 0, "connects": 0}
         self._config = config
         self._patterns = list(patterns)

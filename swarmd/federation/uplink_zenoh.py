@@ -234,7 +234,7 @@ class ZenohUplink:
     ) -> None:
         self._zenoh = import_zenoh()
         self.name = name
-        self.problem = "not connected yet"
+        self.problem = f"router {name}: not connected yet"
         self.connected = False
         self.counts = {"sent": 0, "received": 0, "refused": 0, "connects": 0}
         self._address = address

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from swarmd.cli.main import main
-from swarmd.errors import ConfigError
+from swarmd.errors import ConfigError, DaemonError
 from swarmd.events.kinds import ALERTS
 from swarmd.federation.gateway import ALERT, SILENT_NS, Gateway
+from swarmd.federation.history import files_of
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.federation.region import NAMED_MAX
+from swarmd.federation.rows import ObjectQuery
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.uplink import Place
@@ -116,3 +118,20 @@ def test_a_later_root_is_no_pin(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["fleet", "neighbour", "the-blue", "--root", str(later), *words]) == 1
     assert "is root 2 of its fleet; give the other fleet's roots/0001.root" in capsys.readouterr().err
     add_pin(region, SwarmEntry("north", "farm"), (fleet / "roots" / "0001.root").read_bytes())
+
+
+def test_a_history_that_this_account_may_not_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    with pytest.raises(DaemonError, match=r"past/objects cannot be read: Permission denied; let this account read it"):
+        files_of(tmp_path / "past", ObjectQuery())
+
+
+def test_an_export_without_news_does_not_say_that_the_place_is_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_region(tmp_path / "region")
+    assert main(["region", "export", str(tmp_path / "region"), str(tmp_path / "past")]) == 0
+    assert capsys.readouterr().out == "no word has come since the last export\n"
