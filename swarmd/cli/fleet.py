@@ -12,7 +12,7 @@ from swarmd.cli.common import plain, print_json, print_table
 from swarmd.cli.desk import add_passphrase, passphrases
 
 if TYPE_CHECKING:
-    from swarmd.federation.rows import ObjectQuery
+    from swarmd.federation.rows import ObjectQuery, ObjectsAnswer
 
 _LIMIT_MAX = 1_000_000
 """Objects of one answer at most."""
@@ -129,6 +129,7 @@ def _ask(args: argparse.Namespace) -> int:
                 answer,
                 say=lambda text: print(f"swarmd fleet: {text}", file=sys.stderr),
             )
+        waits = store.candidates(query) if args.fleet_verb == "objects" and not answer.objects else 0
     finally:
         store.close()
     if args.swarm and not answer.sites:
@@ -152,11 +153,21 @@ def _ask(args: argparse.Namespace) -> int:
         if site.stale:
             known = "never heard" if site.as_of_ms is None else f"last known {_ago(site.as_of_ms, now_ms)}"
             print(f"STALE: {site.swarm} was {known}", file=sys.stderr)
+    if args.fleet_verb == "objects":
+        _tell_missing(answer, waits, args.limit)
+    return 0
+
+
+def _tell_missing(answer: "ObjectsAnswer", waits: int, limit: int) -> None:
+    """What an answer lacks, and why."""
+    if waits:
+        print(
+            f"{waits} are not shown: fewer nodes saw them than confirm_observers of region.toml says", file=sys.stderr
+        )
     if any(row["latitude_deg"] is None and row["east_m"] is not None for row in answer.objects):
         print("where no latitude stands the site's gateways know no origin: give them node.origin", file=sys.stderr)
     if answer.is_cut:
-        print(f"there are more than {args.limit}; --limit N shows more", file=sys.stderr)
-    return 0
+        print(f"there are more than {limit}; --limit N shows more", file=sys.stderr)
 
 
 def _past(place: str, query: "ObjectQuery", keys: tuple[str, ...]) -> list[dict[str, Any]]:

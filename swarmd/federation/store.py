@@ -365,6 +365,14 @@ class Store:
             now_ms, self._sites(swarms, wanted, objects, now_ms, stale_ms), objects, len(rows) > query.limit
         )
 
+    def candidates(self, query: ObjectQuery) -> int:
+        """How many objects of the swarms asked for are not shown, since too few nodes have seen them."""
+        text = (
+            "SELECT count(*) FROM objects o JOIN swarms s ON s.swarm = o.swarm WHERE o.tier = 'candidate' "
+            "AND o.review != 'rejected' AND ? IN ('', s.swarm, s.name, s.full_name)"
+        )
+        return int(self._db.execute(text, (query.swarm,)).fetchone()[0])
+
     def _sites(
         self,
         swarms: Mapping[str, tuple[str, str]],

@@ -1,15 +1,18 @@
 """`swarmd fleet objects` and `sites`: a slip is said in one line with what to do."""
 
+import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from swarmd.cli.main import main
-from swarmd.federation.settings import SwarmEntry, add_pin
+from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.store import FILE_NAME, Store
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.federation.gate import Pin
 from swarmd_protocols.trust.identity import dev_root
+from tests.support.federation_world import make_world
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,42 @@ def test_what_no_gateway_has_said_is_named_and_not_dated(tmp_path: Path, capsys:
     store.close()
     assert main(["fleet", "sites", "--region", str(region)]) == 0
     assert "STALE: north was never heard" in capsys.readouterr().err
+
+
+def test_sites_are_told_however_many_objects_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What objects lack is said where objects are asked for, and there alone."""
+    world = make_world(tmp_path, random.Random(1), swarms=1, gateways=1)
+    [swarm] = world.swarms
+    for thing in range(2):
+        swarm.gateways[0].say(thing, 900)
+    world.settle()
+    world.close()
+    region = tmp_path / "region"
+    make_region(region)
+    add_pin(region, SwarmEntry(swarm.pin.name, swarm.pin.swarm), dev_root(swarm.secret, NaClCrypto()))
+    (tmp_path / FILE_NAME).replace(region / FILE_NAME)
+    for verb, said in (("sites", ""), ("objects", "know no origin: give them node.origin")):
+        assert main(["fleet", verb, "--region", str(region)]) == 0
+        told = capsys.readouterr().err
+        assert "more than" not in told
+        assert (said in told) if said else "origin" not in told
+    assert main(["fleet", "objects", "--region", str(region), "--limit", "1"]) == 0
+    assert "there are more than 1; --limit N shows more" in capsys.readouterr().err
+
+
+def test_what_too_few_have_seen_is_counted_where_nothing_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = make_world(tmp_path, random.Random(1), swarms=1, gateways=1)
+    [swarm] = world.swarms
+    swarm.pin = msgspec.structs.replace(swarm.pin, confirm_observers=2)
+    world.open()
+    swarm.gateways[0].say(1, 900)
+    world.settle()
+    world.close()
+    region = tmp_path / "region"
+    make_region(region)
+    add_pin(region, SwarmEntry(swarm.pin.name, swarm.pin.swarm), dev_root(swarm.secret, NaClCrypto()))
+    (tmp_path / FILE_NAME).replace(region / FILE_NAME)
+    assert main(["fleet", "objects", "--region", str(region)]) == 0
+    assert "1 are not shown: fewer nodes saw them than confirm_observers" in capsys.readouterr().err
