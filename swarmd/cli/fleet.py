@@ -92,7 +92,7 @@ def _ask(args: argparse.Namespace) -> int:
     from swarmd.errors import DaemonError
     from swarmd.federation.rows import ObjectQuery
     from swarmd.federation.settings import read_config
-    from swarmd.federation.store import FILE_NAME, Store
+    from swarmd.federation.store import FILE_NAME, Store, candidates_of
 
     now_ms = round(time.time() * 1000)
     config = read_config(args.region)
@@ -129,7 +129,7 @@ def _ask(args: argparse.Namespace) -> int:
                 answer,
                 say=lambda text: print(f"swarmd fleet: {text}", file=sys.stderr),
             )
-        waits = store.candidates(query) if args.fleet_verb == "objects" and not answer.objects else 0
+        waits = candidates_of(store, args.swarm) if args.fleet_verb == "objects" and not answer.objects else 0
     finally:
         store.close()
     if args.swarm and not answer.sites:

@@ -365,14 +365,6 @@ class Store:
             now_ms, self._sites(swarms, wanted, objects, now_ms, stale_ms), objects, len(rows) > query.limit
         )
 
-    def candidates(self, query: ObjectQuery) -> int:
-        """How many objects of the swarms asked for are not shown, since too few nodes have seen them."""
-        text = (
-            "SELECT count(*) FROM objects o JOIN swarms s ON s.swarm = o.swarm WHERE o.tier = 'candidate' "
-            "AND o.review != 'rejected' AND ? IN ('', s.swarm, s.name, s.full_name)"
-        )
-        return int(self._db.execute(text, (query.swarm,)).fetchone()[0])
-
     def _sites(
         self,
         swarms: Mapping[str, tuple[str, str]],
@@ -421,6 +413,15 @@ class Store:
 
     def _keep(self, name: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+
+def candidates_of(store: Store, swarm: str) -> int:
+    """How many objects of a swarm ("": of all) are not shown, since too few nodes have seen them."""
+    text = (
+        "SELECT count(*) FROM objects o JOIN swarms s ON s.swarm = o.swarm WHERE o.tier = 'candidate' "
+        "AND o.review != 'rejected' AND ? IN ('', s.swarm, s.name, s.full_name)"
+    )
+    return int(store._db.execute(text, (swarm,)).fetchone()[0])
 
 
 def gateways_of(store: Store, swarm: str) -> list[NodeId]:
