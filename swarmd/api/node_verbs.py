@@ -119,7 +119,8 @@ class _Answers:
         summary, name_of = self._daemon.summary(), self._daemon.name_of
         gone = self._daemon.past.dismissed().items()
         dismissed = [{"name": name_of(node), "by": name_of(by)} for node, by in gone]
-        return {"members": rows, "dismissed": dismissed, "partial": summary.partial, "estimated": summary.estimated}
+        view = {"partial": summary.partial, "mesh": summary.mesh, "estimated": summary.estimated}
+        return {"members": rows, "dismissed": dismissed, **view}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
         names, found = self._daemon.in_parts.names(), self._daemon.in_parts.detections()

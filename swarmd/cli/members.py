@@ -24,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         columns = ("name", "state", "address", "rtt ms", "loss", "quality", "inc", "version", "can")
         keys = ("name", "state", "address", "rtt_ms", "loss", "quality", "incarnation", "version", "capability")
-        rows = ({**member, "state": state_of(member)} for member in answer["members"])
+        mesh = bool(answer.get("mesh"))
+        rows = ({**member, "state": state_of(member), "quality": link_of(member, mesh)} for member in answer["members"])
         print_table(columns, ([row[key] for key in keys] for row in rows))
         if answer["partial"]:
             print(f"partial view: these are this node's neighbours; about {answer['estimated']} members in all")
@@ -45,6 +46,16 @@ def state_of(member: Mapping[str, Any]) -> str:
     """
     unheard_s = member.get("unheard_s")
     return f"{member['state']}" + ("" if unheard_s is None else f", not heard since {unheard_s:.0f} s")
+
+
+def link_of(member: Mapping[str, Any], mesh: bool) -> str:
+    """How well a member is heard; in a mesh, of one that is reached through others only, that it is.
+
+    >>> link_of({"state": "alive", "quality": "none"}, True), link_of({"state": "failed", "quality": "none"}, True)
+    ('relayed', 'none')
+    """
+    is_relayed = mesh and member["state"] == "alive" and member["quality"] == "none"
+    return "relayed" if is_relayed else f"{member['quality']}"
 
 
 def _follow(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from swarmd.cli.common import add_control
+from swarmd.cli.members import link_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +166,7 @@ def screen(seen: Mapping[str, Any], sort: str, find: str, height: int, away: str
     head[0].append(f"   {alive}/{len(members)} heard   {status['objects']} objects")
     head[0].append(f"   {done}/{len(cells)} cells done" if cells else "")
     head += [Text(_short(f" {away}", _TEXT_MAX), style="bold red")] if away else []
-    lost = [row for row in members if row["state"] == "failed"]
+    lost = [row for row in members if row["state"] in ("failed", "unreachable")]
     if lost:
         what = f"CUT? {len(lost)} members are" if len(lost) > 1 else f"{_short(lost[0]['name'])} is"
         head.append(Text(f" {what} not heard; you see the side of {_short(status['node'])}", style="bold red"))
@@ -179,6 +180,7 @@ def screen(seen: Mapping[str, Any], sort: str, find: str, height: int, away: str
         table.add_column(name, no_wrap=True)
     for name in ("rtt ms", "loss", "battery", "told", "cell"):
         table.add_column(name, justify="right", no_wrap=True)
+    members = [{**row, "quality": link_of(row, bool(status.get("mesh")))} for row in members]
     found = [row for row in members if find.lower() in f"{row['name']} {row['state']} {row['quality']}".lower()]
     found.sort(key=lambda row: (SORTS[sort](row), row["name"]))
     events = [
@@ -203,7 +205,7 @@ def _cells(row: Row, cell: str) -> "list[Any]":
     return [
         Text(_short(row["name"])),
         Text(row["state"], style=_COLOURS.get(row["state"], "dim")),
-        Text(row["quality"], style="" if row["quality"] in ("good", "self") else "yellow"),
+        Text(row["quality"], style="" if row["quality"] in ("good", "self", "relayed") else "yellow"),
         Text("" if row["rtt_ms"] is None else f"{row['rtt_ms']:.1f}"),
         Text(f"{100 * row['loss']:.0f}%"),
         Text("" if battery is None else f"{100 * battery:.0f}%", style="red" if _or(battery, 1.0) < 0.25 else ""),

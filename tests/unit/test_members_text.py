@@ -43,6 +43,16 @@ def test_the_text_says_since_when_nobody_hears_a_member(
     assert "not heard" not in heard
 
 
+def test_who_is_reached_through_others_is_relayed_in_a_mesh_alone(
+    answer: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for mesh, said in ((True, ["relayed", "none"]), (False, ["none", "none"])):
+        answer["mesh"] = mesh
+        assert members.run(argparse.Namespace(json=False, geojson=False, watch=False)) == 0
+        lines = capsys.readouterr().out.splitlines()[-2:]
+        assert [next(word for word in ("relayed", "none") if f" {word} " in line) for line in lines] == said
+
+
 def test_json_and_python_have_seconds(answer: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert members.run(argparse.Namespace(json=True, geojson=False, watch=False)) == 0
     rows = json.loads(capsys.readouterr().out)["members"]

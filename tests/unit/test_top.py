@@ -42,6 +42,14 @@ def test_it_says_who_is_heard_and_what_a_cut_hides() -> None:
     assert "1/3 heard" in text
     assert "CUT? 2 members are not heard; you see the side of laptop" in text
     assert "n2 is not heard" in shown(seen(member("n1"), member("n2", "failed")))
+    assert "CUT? 2 members" in shown(seen(member("n1"), member("n2", "failed"), member("n3", "unreachable")))
+
+
+def test_who_is_reached_through_others_is_relayed() -> None:
+    what = seen(member("n1"), member("n2", quality="none"))
+    assert "relayed" not in shown(what)
+    what["status"]["mesh"] = True
+    assert "relayed" in shown(what)
 
 
 @pytest.mark.parametrize(
