@@ -274,7 +274,7 @@ def _identity(config: Config) -> Iterator[Finding]:
 
 
 def _membership(config: Config) -> Iterator[Finding]:
-    from swarmd.cli.membership_check import remembered_problem, running_alerts
+    from swarmd.cli.membership_check import not_reaching, remembered_problem, running_alerts
     from swarmd.errors import DaemonError
     from swarmd.events.kinds import ALERTS
 
@@ -290,6 +290,14 @@ def _membership(config: Config) -> Iterator[Finding]:
         told = f"{alert['code']} {alert['subject']}".strip()
         verdict: Verdict = "fail" if alert["level"] == "error" else "warn"
         yield Finding("alert", verdict, f"{told}: {alert['text']}, since {alert['since']}", alert["remedy"])
+    if lost := not_reaching(config.node.control, name) if alerts is not None else []:
+        yield Finding(
+            "reach",
+            "warn",
+            f"{', '.join(lost[:4])}{', …' if len(lost) > 4 else ''} hear it, and say that it does not hear them",
+            "let UDP and TCP of its port through; behind a router that translates addresses forward it that port, and "
+            "set transport.advertise to the router's address",
+        )
     state = installed.state_of(config)
     if identity is not None and alerts is None:
         text, code = remembered_problem(identity, state)

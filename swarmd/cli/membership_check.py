@@ -23,13 +23,28 @@ def running_alerts(control: str, name: str) -> list[dict[str, str]] | None:
         control: The configured control socket; "" for the usual places.
         name: The node's name.
     """
-    places = [Path(control)] if control else [folder / f"{name}.sock" for folder in _folders()]
-    for path in places:
-        status = _status(path)
+    for path in _places(control, name):
+        status = _asked(path, "status")
         if status is not None and status.get("node") == name:
             alerts: list[dict[str, str]] = status.get("alerts", [])
             return alerts
     return None
+
+
+def not_reaching(control: str, name: str) -> list[str]:
+    """Members that hear the running daemon and say that it does not hear them, by name.
+
+    Args:
+        control: The configured control socket; "" for the usual places.
+        name: The node's name.
+    """
+    for path in _places(control, name):
+        rows = (_asked(path, "members") or {}).get("members", [])
+        if any(row["name"] == name and row["quality"] == "self" for row in rows):
+            said = {link for row in rows for link in row["links"]}
+            others = sorted(row["name"] for row in rows if row["name"] != name)
+            return [other for other in others if f"{other} hears {name}, {name} does not hear {other}" in said]
+    return []
 
 
 def remembered_problem(identity: Identity, state: Path) -> tuple[str, str]:
@@ -51,16 +66,20 @@ def remembered_problem(identity: Identity, state: Path) -> tuple[str, str]:
     return f"the swarm does not hear this node: it is {why_out}" if why_out else "", out_code(why_out)
 
 
+def _places(control: str, name: str) -> list[Path]:
+    return [Path(control)] if control else [folder / f"{name}.sock" for folder in _folders()]
+
+
 def _folders() -> Iterator[Path]:
     yield Path("/run/swarmd")
     yield from socket_folders()
 
 
-def _status(path: Path) -> dict[str, Any] | None:
+def _asked(path: Path, verb: str) -> dict[str, Any] | None:
     try:
         if not path.is_socket():
             return None
         with ControlClient(path, _ANSWER_S) as client:
-            return client.call("status")
+            return client.call(verb)
     except (DaemonError, OSError):
         return None
