@@ -186,6 +186,8 @@ def read_publication(folder: Path) -> Publication:
     Raises:
         ReleaseError: Something is missing or does not hash.
     """
+    if not (folder / STATEMENT).exists():
+        raise ReleaseError(f"{folder} is no publication: it holds no {STATEMENT}; make one by swarmd model build")
     envelope = read_statement(folder / STATEMENT)
     try:
         release = parse_release(envelope.payload)

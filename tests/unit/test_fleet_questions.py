@@ -99,3 +99,11 @@ def test_what_too_few_have_seen_is_counted_where_nothing_is_shown(
     (tmp_path / FILE_NAME).replace(region / FILE_NAME)
     assert main(["fleet", "objects", "--region", str(region)]) == 0
     assert "1 are not shown: fewer nodes saw them than confirm_observers" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_publication_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    region = tmp_path / "region"
+    make_region(region)
+    add_pin(region, SwarmEntry("north", "farm"), dev_root(b"the secret of a swarm", NaClCrypto()))
+    assert main(["region", "send", str(region), "north", str(tmp_path)]) == 1
+    assert "is no publication: it holds no release.swm; make one by swarmd model build" in capsys.readouterr().err
