@@ -283,7 +283,7 @@ class Gateway:
         return claiming or living
 
     def status(self) -> dict[str, object]:
-        """Figures for people and metrics."""
+        """Figures for people."""
         return {
             **self._sending.counts,
             **self._answering.counts,
