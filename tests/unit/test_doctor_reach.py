@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ BROKEN = "r hears a, a does not hear r"
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[AnsweringSocket]:
     one = AnsweringSocket(tmp_path)
-    rows = [{"name": name, "quality": "self" if name == "a" else "good", "links": []} for name in "abr"]
+    rows: list[dict[str, Any]] = [
+        {"name": name, "quality": "self" if name == "a" else "good", "links": []} for name in "abr"
+    ]
     rows[1]["links"] = [BROKEN, "b hears r, r does not hear b"]
     one.answers = {"status": {"node": "a", "alerts": []}, "members": {"members": rows}}
     yield one
