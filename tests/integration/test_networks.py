@@ -90,6 +90,31 @@ def test_an_address_change_in_flight_fails_nobody(networks: Networks, fleet: Fle
     assert fleet.failures() == []
 
 
+@pytest.mark.parametrize("transport", ["udp", "zmq"])
+def test_a_network_that_is_numbered_anew_fails_nobody(networks: Networks, fleet: Fleet, transport: str) -> None:
+    """An access point gives everybody an address of another network at once: nobody can tell anybody by the old ones,
+    and mDNS is off here. What they cast shows where they are."""
+    networks.network("air")
+    for index in (1, 2, 3):
+        networks.plug(index, "air", "wlan0", f"10.7.0.{index}/24")
+    for index in (1, 2, 3):
+        fleet.start(index, "" if index == 1 else "10.7.0.1:7946", "--transport", transport)
+    fleet.all_alive()
+    for index in (1, 2, 3):
+        networks.ip(networks.device(index), "address", "flush", "dev", "wlan0")
+        networks.ip(networks.device(index), "address", "add", f"10.9.0.{index}/24", "dev", "wlan0")
+    for watcher in fleet.daemons:
+        for index in (1, 2, 3):
+            wait_for(
+                lambda here=watcher, name=f"n{index}": address_at(here, name).startswith("10.9.0."),
+                f"the new address of n{index}",
+                seen=watcher.members,
+            )
+    fleet.all_alive()
+    if transport == "udp":  # TCP alone takes longer to notice than a member may be silent.
+        assert fleet.failures() == []
+
+
 def test_a_node_without_address_says_so_and_joins_when_it_gets_one(networks: Networks, fleet: Fleet) -> None:
     networks.network("air")
     networks.plug(1, "air", "wlan0", "10.7.0.1/24")

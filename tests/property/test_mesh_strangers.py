@@ -1,4 +1,7 @@
-"""A stranger in range is greeted in a crowd too, and while somebody casts beacons under invented names."""
+"""A stranger in range is greeted in a crowd too, and while somebody casts beacons under invented names.
+
+A member that is silent where it is known to be, and casts from elsewhere, is greeted there.
+"""
 
 import random
 from typing import Any, Literal
@@ -24,6 +27,19 @@ class Newcomer:
     incarnation = 1 << 40
     where = 0
     status = 0
+
+
+class Moved:
+    """A member that has got another address, and has told nobody."""
+
+    incarnation = 1 << 40
+    where = 0
+    status = 0
+    address = "10.0.0.1:7946"
+
+    def __init__(self, node: bytes, heard_ns: int) -> None:
+        self.node, self.link = node, self
+        self.heard_ns = heard_ns
 
 
 class World:
@@ -99,6 +115,54 @@ def law_of_whom_one_beacon_was_heard_is_greeted(per_s: int, seed: int) -> None:
     assert len(world.greeted) <= 4 + 2 * 5
 
 
+@given(st.integers(1, 20), st.integers(1, 60), st.integers(0, 99))
+def law_who_is_silent_where_it_is_known_is_greeted_where_it_casts(members: int, seconds: int, seed: int) -> None:
+    """At once after 3 s of silence; a few a second, however many cast, and each once in 3 s."""
+    world, rng = World("auto"), random.Random(seed)
+    nodes = [bytes([number]) * 16 for number in range(members)]
+    begun_ns = world.now_ns
+    world.by_node = {node: Moved(node, begun_ns) for node in nodes}
+    silent, *_ = nodes
+    greeted_s = dict.fromkeys(nodes, -3.0)
+    for second in range(seconds):
+        world.run(1)
+        rng.shuffle(nodes)
+        for node in nodes:
+            count = len(world.greeted)
+            world.near.on_beacon(Beacon(node, 1 << 40), "10.9.0.1:7946" if node == silent else node.hex())
+            if len(world.greeted) > count:
+                assert second - greeted_s[node] >= 3
+                greeted_s[node] = second
+        assert not world.greeted or world.now_ns - begun_ns >= 3 * S
+    assert len(world.greeted) <= 4 + 2 * seconds
+    assert "10.9.0.1:7946" in world.greeted or members > 4 or seconds < 3
+
+
+@given(st.integers(1, 60))
+def law_who_is_heard_or_casts_from_its_own_address_is_not_greeted(seconds: int) -> None:
+    world = World("auto")
+    heard, at_home = Moved(b"h" * 16, 0), Moved(b"a" * 16, 0)
+    world.by_node = {one.node: one for one in (heard, at_home)}
+    for _ in range(seconds):
+        world.run(1)
+        heard.heard_ns = world.now_ns - S
+        world.near.on_beacon(Beacon(heard.node, 1 << 40), "10.9.0.1:7946")
+        world.near.on_beacon(Beacon(at_home.node, 1 << 40), at_home.address)
+    assert not world.greeted
+
+
+def nobody_is_sought_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "_may_have_moved", lambda self, member, source: False)
+
+
+def everybody_is_sought_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "_may_have_moved", lambda self, member, source: True)
+
+
+def it_is_greeted_with_each_beacon(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "_MOVED_NS", 0)
+
+
 def one_beacon_is_not_enough(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Near, "_greet", lambda self, heard: None)
 
@@ -115,6 +179,9 @@ PAIRS = [
     (law_of_a_crowd_that_shows_itself_now_and_then_some_are_greeted, the_longest_known_goes),
     (law_invented_names_hide_nobody, the_longest_known_goes),
     (law_of_whom_one_beacon_was_heard_is_greeted, one_beacon_is_not_enough),
+    (law_who_is_silent_where_it_is_known_is_greeted_where_it_casts, nobody_is_sought_elsewhere),
+    (law_who_is_silent_where_it_is_known_is_greeted_where_it_casts, it_is_greeted_with_each_beacon),
+    (law_who_is_heard_or_casts_from_its_own_address_is_not_greeted, everybody_is_sought_elsewhere),
     (law_of_whom_one_beacon_was_heard_is_greeted, who_is_known_by_then_is_greeted_too),
 ]
 

@@ -1,6 +1,7 @@
 """Who is near: members that answer this node's own questions directly. A few of them, where many could.
 
 beacon heard   of somebody who is wanted: it is asked, at a bounded rate; nothing else follows from a beacon
+               from an address that its member is not known by, and silent at the known one: greeted there
 it answers     near: probed in turn, told news, reported
 it is silent   as long as losses do not explain, and its host is silent too: near no more; nobody is accused
 host open      it is frozen, and stays near for 12 s
@@ -8,7 +9,7 @@ host open      it is frozen, and stays near for 12 s
 
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import Address, is_way
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Key, life_key, link_cost
@@ -37,6 +38,10 @@ nanoseconds, at random: the first greeting makes it known to whoever else has he
 _STRANGER_KEPT_NS = 15 * _S
 """A stranger keeps its place so long, nanoseconds, longer than the gap between two beacons of a full view (10 s): were
 it the next one's at once, a crowd, or somebody who invents names, would keep everybody a newcomer for ever."""
+_MOVED_NS = 3 * _S
+"""A member that was not heard for so long, nanoseconds, and shows itself from an address that it has not told may have
+got another one while it could tell nobody, as all do where a network is numbered anew; it is greeted there, as often
+at most."""
 _ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
 """Whoever was asked because of a beacon and did not answer is asked again after so long, nanoseconds, twice as long
 each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
@@ -66,6 +71,8 @@ class Near:
         """Who was asked because of a beacon and has not answered: when, and how long it is not asked again."""
         self._asks = TokenBucket(ASKS_PER_S, 2 * ASKS_PER_S)
         self._greetings = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
+        self._moved: dict[bytes, int] = {}
+        """When members were greeted last at an address that they have not told."""
         self._strangers: dict[bytes, int] = {}
         """Who casts beacons and is no member, and since when."""
         self._saw_gone: dict[bytes, tuple[int, int]] = {}
@@ -111,9 +118,19 @@ class Near:
             return None
         self._strangers.pop(message.node, None)
         self._beacons[message.node] = core.now_ns
+        if self._may_have_moved(member, source):
+            self._moved[message.node] = core.now_ns
+            core.port.hello(source, True)
         if member.where >= 0:
             self.member_ns = core.now_ns
         return member if member.where < 0 and member.status != STATUS_LEFT else None
+
+    def _may_have_moved(self, member: Member, source: Address) -> bool:
+        """Whether a member is greeted where a beacon in its name came from: it is silent where it is known to be."""
+        now_ns = self.core.now_ns
+        lately_ns = max(member.link.heard_ns, self._moved.get(member.node, -(2**62)))
+        is_elsewhere = member.status != STATUS_LEFT and not is_way(source, member.address)
+        return is_elsewhere and now_ns - lately_ns >= _MOVED_NS and self._greetings.take(now_ns)
 
     def _member(self, message: Beacon) -> Member | None:
         """Whose beacon it is, where it is known in this life."""
@@ -202,6 +219,7 @@ class Near:
         """Drop what is kept of a member."""
         self._beacons.pop(node, None)
         self._asked.pop(node, None)
+        self._moved.pop(node, None)
         self._saw_gone.pop(node, None)
         self._silent.pop(node, None)
         self._frozen.pop(node, None)
