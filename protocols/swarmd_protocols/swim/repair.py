@@ -10,7 +10,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.event_baseline import ANSWERS, SECOND_NS
 from swarmd_protocols.swim.links import LinkReports
-from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
+from swarmd_protocols.swim.members import EVENTS, GONE, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
     VECTOR_BASELINE,
@@ -42,6 +42,9 @@ it begins: twice, since a datagram may be lost (who is heard asks for itself, ev
 other life of it counts: whoever begins lives without end is told twice in ten seconds."""
 _ASK_MORE_NS = 50_000_000
 """So long after a first answer a second is asked for, nanoseconds: the records of other members are here by then."""
+_MET_NS = 2_000_000_000
+"""Whoever was out of reach and is heard again is shown so long after that, nanoseconds, how far gone ones were heard:
+after a cut all others are back by then, and count."""
 _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _RESTLESS_NS = 250_000_000
@@ -64,6 +67,8 @@ class Repair:
         self._metadata = metadata
         self._begun: dict[NodeId, int] = {}
         """Who has begun a life lately, and how many of the gaps since are over."""
+        self._met: set[NodeId] = set()
+        """Who was out of reach, or is new to a node that begins, and is to be shown how far gone ones were heard."""
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +173,9 @@ class Repair:
         parts = [] if message.asks == VECTOR_BASELINE else self._events.beyond(member.node, message.vector)
         # Who does not know yet where it begins would be sent what was said before it came.
         if message.asks == VECTOR_BASELINE or (message.asks == VECTOR_REPAIR and self._events.has_baseline):
-            parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
+            named = dict(message.vector)
+            vector = self._events.vector_with(node for node in self._gone() if node in named)
+            parts.append(encode(EventVector(vector, VECTOR_ANSWER)))
             parts += self.core.view.answer_riders(member)
         if message.asks == VECTOR_ANSWER and not self._events.has_baseline:
             self._on_answer(member, message)
@@ -207,9 +214,39 @@ class Repair:
 
     def begin_with(self, member: Member) -> None:
         """Ask it of the first that answer, and compare views with them."""
+        self.on_met(member)
         self.ask_baseline(member)
         for section in () if self._events.answers.is_told else self.core.view.opening_sections:
             self.open(member, section)
+
+    def on_met(self, member: Member) -> None:
+        """Somebody is heard that was not: either may hold events of members that are gone at both.
+
+        Those count in no digest, since not all know the same gone ones; so this is where they cross.
+        """
+        if member.node not in self._met and (self._holds_gone() or not self._events.has_baseline):
+            self._met.add(member.node)
+            self.core.scheduler.at(self.core.now_ns + _MET_NS, self._show_gone, member)
+
+    def _show_gone(self, member: Member) -> None:
+        core = self.core
+        self._met.discard(member.node)
+        if core.table.by_node.get(member.node) is not member or member.where < 0 or core.own.left:
+            return
+        if not self._events.has_baseline:
+            self.on_met(member)
+        elif self._holds_gone():
+            core.counters["gone_shown"] += 1
+            vector = self._events.vector_with(self._gone())
+            core.port.datagram_or_stream(member, [encode(EventVector(vector, VECTOR_REPAIR))])
+
+    def _gone(self) -> list[bytes]:
+        """Origins of events that have failed or left."""
+        held, logs = self.core.table.by_node, self._events.logs
+        return [node for node, log in logs.items() if log.delivered and node in held and held[node].state in GONE]
+
+    def _holds_gone(self) -> bool:
+        return any(self._events.logs[node].kept for node in self._gone())
 
     def tell_unheard(self, member: Member) -> None:
         """A node has just begun a life: should it not be heard, tell it unasked what was said before."""

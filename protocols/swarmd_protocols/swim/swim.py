@@ -321,13 +321,14 @@ class Swim:
         if source != member.address and not member.link.way and is_way(source, member.address):
             member.link.way = source
         member.link.source = source
-        now_ns = core.now_ns
         if core.isolated():
-            core.heard_ns = now_ns
+            core.heard_ns = core.now_ns
             self.membership.prober.heard_again()
-        member.link.heard_ns = core.heard_ns = now_ns
+        member.link.heard_ns = core.heard_ns = core.now_ns
         if member.where >= 0:
             return
+        if member.failed:
+            self.repair.on_met(member)
         if member.unheard:
             self.membership.found(member)
         elif member.failed and member.accusations:
