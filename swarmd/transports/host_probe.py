@@ -1,13 +1,15 @@
 """Asks a peer's kernel whether its reliable port is open: one TCP connect, closed at once.
 
 A stopped process still accepts (its kernel does), a killed one refuses, and a cut or unpowered host says nothing.
+Where this process has no descriptor left to ask with, nobody was asked: there is no answer then, since silence would be
+evidence about the peer.
 """
 
 import asyncio
 import errno
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from swarmd.transports.address import is_ipv6
@@ -16,6 +18,10 @@ from swarmd.transports.udp_socket import target_of
 from swarmd_protocols.effects import HostAnswer
 from swarmd_protocols.ids import Address
 
+_OWN_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""This process or its system has no room for a socket."""
+_TRY_AGAIN_S = 0.02
+"""Seconds until a socket is tried to be opened again, as long as the question may take."""
 _OPEN_PROBES_MAX = 64
 """Connections to unknown hosts at once: more members are never suspected together but in a cut."""
 
@@ -41,7 +47,7 @@ class HostProber:
         if destination in self._open:
             return
         loop = asyncio.get_running_loop()
-        if sum(len(probe.sockets) for probe in self._open.values()) >= _OPEN_PROBES_MAX:
+        if sum(len(probe.sockets) + len(probe.unopened) for probe in self._open.values()) >= _OPEN_PROBES_MAX:
             self._counts["host_probes_dropped"] += 1
             return
         self._counts["host_probes_out"] += 1
@@ -50,34 +56,42 @@ class HostProber:
         except ValueError:
             ways = ()
         probe = _Probe(loop.call_later(timeout_ns / 1e9, self._finish, destination, HostAnswer.SILENT))
-        for way in ways:
-            self._begin(destination, probe, way)
-        if probe.sockets:
-            self._open[destination] = probe
-        else:
-            probe.timer.cancel()
-            loop.call_soon(self._answered, destination, probe.answer or HostAnswer.SILENT)
+        self._open[destination] = probe
+        self._try(destination, probe, ways)
 
     def close(self) -> None:
         """Give up all probes; may be called twice."""
         for destination in list(self._open):
             self._release(destination)
 
-    def _begin(self, destination: Address, probe: "_Probe", way: Way) -> None:
+    def _try(self, destination: Address, probe: "_Probe", ways: Sequence[Way]) -> None:
+        if self._open.get(destination) is not probe:
+            return
+        probe.unopened = [way for way in ways if not self._begin(destination, probe, way)]
+        loop = asyncio.get_running_loop()
+        if probe.unopened:
+            loop.call_later(_TRY_AGAIN_S, self._try, destination, probe, probe.unopened)
+        elif not probe.sockets:
+            self._release(destination)
+            loop.call_soon(self._answered, destination, probe.answer or HostAnswer.SILENT)
+
+    def _begin(self, destination: Address, probe: "_Probe", way: Way) -> bool:
+        """Ask by one way; False where there is no room for a socket."""
         _, host, port = way
         try:
             family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        except OSError:
-            return
+        except OSError as error:
+            return error.errno not in _OWN_LACK
         number = _connect(sock, host, port)
         if number in (0, errno.EINPROGRESS):
             probe.sockets.append(sock)
             asyncio.get_running_loop().add_writer(sock.fileno(), self._on_connected, destination, sock)
-            return
+            return True
         sock.close()
         if _answer_of(number) is not HostAnswer.SILENT:
             probe.answer = _answer_of(number)
+        return True
 
     def _on_connected(self, destination: Address, sock: socket.socket) -> None:
         probe = self._open[destination]
@@ -86,13 +100,16 @@ class HostProber:
             probe.answer = answer
         probe.sockets.remove(sock)
         _close(sock)
-        if answer is HostAnswer.OPEN or not probe.sockets:
+        if answer is HostAnswer.OPEN or not (probe.sockets or probe.unopened):
             self._finish(destination, HostAnswer.SILENT)
 
     def _finish(self, destination: Address, otherwise: HostAnswer) -> None:
-        answer = self._open[destination].answer or otherwise
+        probe = self._open[destination]
         self._release(destination)
-        self._answered(destination, answer)
+        if probe.answer is None and probe.unopened:
+            self._counts["host_probes_unasked"] += 1
+            return
+        self._answered(destination, probe.answer or otherwise)
 
     def _release(self, destination: Address) -> None:
         probe = self._open.pop(destination)
@@ -108,6 +125,8 @@ class _Probe:
     timer: asyncio.TimerHandle
     sockets: list[socket.socket] = field(default_factory=list)
     answer: HostAnswer | None = None
+    unopened: Sequence[Way] = ()
+    """By which there was no room for a socket."""
 
 
 def _close(sock: socket.socket) -> None:
