@@ -6,7 +6,9 @@ lost packet: it takes two, and a host that answered this node before is dark aft
 times in any case, since the verdict waits that long.
 """
 
-from swarmd_protocols.effects import HostAnswer, ProbeHost
+from collections.abc import Sequence
+
+from swarmd_protocols.effects import Alarm, HostAnswer, ProbeHost
 from swarmd_protocols.ids import WAYS, Address, is_way
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
@@ -24,6 +26,11 @@ _TIMES_ASKED_OPEN = 6
 """A host that has answered is asked so many times: with 3 % of packets lost each way four questions come to nothing
 once in 80,000 times, six once in 23 million (seed 736 of the fuzzer). A frozen device that then loses its power
 is known 0.5 s later."""
+_TWICE_HEARD_NS = 10_000 * _MS
+"""Two members that were both heard from one address within so long, nanoseconds, have it at the same time: whoever
+gives it to another is silent by then."""
+_TWICE_TOLD_NS = 600_000 * _MS
+"""That is told once in so long, nanoseconds."""
 SILENCES_WANTED = 2
 """A host's silence may always be a lost packet: it takes two for a dark host, however few packets seem to be lost."""
 
@@ -36,6 +43,7 @@ class HostEvidence:
         self._asker = asker
         self._judge = judge
         self._accusations = accusations
+        self._twice_told_ns = -(2**62)
 
     def ask_host(self, probe: Probe) -> None:
         """Ask the member's kernel."""
@@ -84,11 +92,25 @@ class HostEvidence:
 
     def on_host(self, address: Address, answer: HostAnswer) -> None:
         """The host of a silent member answered, or not."""
-        for member in self.core.table.at(address):
+        members = self.core.table.at(address)
+        self._tell_of_twins(members, address)
+        for member in members:
             probe = member.link.probe
             if probe is not None and not probe.over:
                 open_to_another = answer is HostAnswer.OPEN and self._is_anothers(member, address)
                 self._on_answer(probe, HostAnswer.SILENT if open_to_another else answer)
+
+    def _tell_of_twins(self, members: Sequence[Member], address: Address) -> None:
+        """Two devices have one address: what is sent there comes to either, and the other is silent without a cause."""
+        now_ns = self.core.now_ns
+        if len(members) < 2 or now_ns - self._twice_told_ns < _TWICE_TOLD_NS:
+            return
+        heard = [one for one in members if now_ns - one.link.heard_ns < _TWICE_HEARD_NS]
+        names = sorted(one.name for one in heard if is_way(one.link.source, one.address))
+        if len(names) > 1:
+            self._twice_told_ns = now_ns
+            text = f"{' and '.join(names[:8])} have one address, {address}: give each its own; until then one is silent"
+            self.core.port.emit(Alarm("address-twice", text))
 
     def _is_anothers(self, member: Member, address: Address) -> bool:
         """Whether the port at a member's address is another's: that one is heard from there, and it itself is not.
