@@ -157,6 +157,8 @@ class Casting:
         self._hosts = [TokenBucket(_HOST_PER_S, 2 * _HOST_PER_S) for _ in range(_HOST_SLOTS)]
         self._new = TokenBucket(_NEW_PER_S, 2 * _NEW_PER_S)
         self._all = TokenBucket(_ALL_PER_S, _ALL_PER_S)
+        self._unready: set[OwnAddress] = set()
+        """Whose last cast did not go. One of IPv6 that has just come is not ready for a second (RFC 4862 section 5)."""
         self._closed = False
         self.problem = ""
         """Why this node does not cast on some interface, with the remedy; "" where it does on all that it should."""
@@ -172,6 +174,7 @@ class Casting:
             return
         self.problem = ""
         wanted = self._choose()
+        self._unready.intersection_update(wanted)
         for own in [own for own in self._sockets if own not in wanted or not self._sockets[own].joined()]:
             self._sockets.pop(own).close()
         for own in wanted:
@@ -195,11 +198,14 @@ class Casting:
                 self._counts["casts_dropped_busy"] += 1
             elif number:
                 self._counts["casts_refused"] += 1
-                self._tell(own, number)
+                if number != errno.EADDRNOTAVAIL or own in self._unready:
+                    self._tell(own, number)
+                self._unready.add(own)
                 if number in _GONE:
                     self._sockets.pop(own).close()
             else:
                 went = True
+                self._unready.discard(own)
                 self._counts["cast_bytes_out"] += len(data)
         self._counts["casts_out"] += went
 

@@ -162,6 +162,22 @@ def test_a_full_or_failing_socket_is_counted_and_told_with_its_remedy(number: in
     on(ends_on_loopback("farm", "farm"), body)
 
 
+def test_an_address_that_is_not_ready_yet_is_told_the_second_time() -> None:
+    async def body(ends: list[Endpoint]) -> None:
+        one, other = ends
+        held = one.transport._casting  # type: ignore[attr-defined]
+        for is_told in (False, True):
+            (group,) = held._sockets.values()
+            group.send = lambda packet: errno.EADDRNOTAVAIL
+            one.transport.send_cast(FRAME)
+            assert bool(one.transport.cast_problem) == is_told
+            one.transport.look_around()
+        await until_sent(lambda: one.transport.send_cast(FRAME), lambda: other.datagrams)
+        assert not held._unready
+
+    on(ends_on_loopback("farm", "farm"), body)
+
+
 def test_a_port_that_another_program_holds_is_told_and_nothing_else() -> None:
     async def test() -> None:
         (one,) = ends_on_loopback("farm")
