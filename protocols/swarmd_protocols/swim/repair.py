@@ -5,6 +5,8 @@ compare sums by section, then fingerprints (8 bytes an item; by 256 buckets wher
 other exactly the items that are missing. Events go by how far each origin was delivered, since their order matters.
 """
 
+from collections.abc import Iterable
+
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import Core
@@ -174,7 +176,7 @@ class Repair:
         # Who does not know yet where it begins would be sent what was said before it came.
         if message.asks == VECTOR_BASELINE or (message.asks == VECTOR_REPAIR and self._events.has_baseline):
             named = dict(message.vector)
-            vector = self._events.vector_with(node for node in self._gone() if node in named)
+            vector = self._vector_with(node for node in self._gone() if node in named)
             parts.append(encode(EventVector(vector, VECTOR_ANSWER)))
             parts += self.core.view.answer_riders(member)
         if message.asks == VECTOR_ANSWER and not self._events.has_baseline:
@@ -237,13 +239,18 @@ class Repair:
             self.on_met(member)
         elif self._holds_gone():
             core.counters["gone_shown"] += 1
-            vector = self._events.vector_with(self._gone())
+            vector = self._vector_with(self._gone())
             core.port.datagram_or_stream(member, [encode(EventVector(vector, VECTOR_REPAIR))])
 
     def _gone(self) -> list[bytes]:
         """Origins of events that have failed or left."""
         held, logs = self.core.table.by_node, self._events.logs
         return [node for node, log in logs.items() if log.delivered and node in held and held[node].state in GONE]
+
+    def _vector_with(self, gone: Iterable[bytes]) -> tuple[tuple[bytes, int], ...]:
+        """How far each live origin was delivered, and these that are gone."""
+        told = {node: self._events.logs[node].delivered for node in gone}
+        return tuple(sorted((dict(self._events.vector()) | told).items())) if told else self._events.vector()
 
     def _holds_gone(self) -> bool:
         return any(self._events.logs[node].kept for node in self._gone())

@@ -5,7 +5,7 @@ brings what was said long ago, has none of it delivered a second time; so are th
 who hear their origins only through this node.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -266,11 +266,6 @@ class UserEvents:
     def vector(self) -> tuple[tuple[bytes, int], ...]:
         """How far each live origin was delivered; not this one while what it said is held back."""
         return tuple(told for told in self._ledger.vector() if not self._alone.holds(told[0]))
-
-    def vector_with(self, gone: Iterable[bytes]) -> tuple[tuple[bytes, int], ...]:
-        """The same, and how far these were delivered, which are gone."""
-        told = {node: self.logs[node].delivered for node in gone if not self._alone.holds(node)}
-        return tuple(sorted((dict(self.vector()) | told).items())) if told else self.vector()
 
     def beyond(self, peer: bytes, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
         """Kept events that a peer with this vector has not delivered, in order per origin; its own it has said."""
