@@ -68,7 +68,7 @@ _ALONE_NS = 30 * _S
 """Who has heard nobody for so long, nanoseconds, may have been forgotten by all of them, and may lack the group key by
 which they would say so: it shows its record instead of a ping. Three times the longest suspicion timeout."""
 _PINGS_PER_S, _PINGS_BURST = 4, 16
-"""Pings of one member whose answers spend the budget of probes: one a protocol period, all of them in a swarm of two."""
+"""Pings of one member whose answers spend the budget of probes: one a protocol period, all in a swarm of two."""
 _ANSWERS_PER_S, _ANSWERS_BURST = 10, 100
 """Further pings that get an ack and nothing else, beside that budget: who suspects asks nine times a second, helpers
 ask for others in bursts. 10 acks of 100 bytes a second are as much again as the budget."""
