@@ -72,6 +72,8 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
     """It is there, and out of this radio's reach: what is sent to it takes others' air too, who pass news on anyway."""
     cost: int = 0
     """In a mesh, what the way to it is expected to cost, quarters of a transmission; 0 where it is not known."""
+    over: bytes = b""
+    """With which near member that way begins, the first bytes of its id; empty where it is not known."""
 
 
 class SubProtocol(Protocol):

@@ -14,6 +14,7 @@ from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.messages import ClockAsk, ClockTell
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.state.time_questions import TimeQuestions
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.subprotocol import Peer, Send
 
 S, MS = 1_000_000_000, 1_000_000
@@ -25,11 +26,11 @@ _UTC_NS = 1_700_000_000 * S
 class Field:
     """Some clocks that begin within five seconds, up to two seconds wrong."""
 
-    def __init__(self, count: int, seed: int) -> None:
+    def __init__(self, count: int, seed: int, *, is_line: bool = False) -> None:
         self.rng = random.Random(seed)
         self.nodes = [NodeId(bytes((index + 1,)) * 16) for index in range(count)]
         self.index = {node: index for index, node in enumerate(self.nodes)}
-        self.hops = self._scattered()
+        self.hops = self._in_a_row() if is_line else self._scattered()
         self.clocks: dict[int, Clock] = {}
         self.questions: dict[int, TimeQuestions] = {}
         self.begun_ns = [int(self.rng.uniform(0, BEGIN_S) * S) for _ in self.nodes]
@@ -50,6 +51,21 @@ class Field:
             hops = [self._hops_from(index, near) for index in range(count)]
             if min(hops[0]) >= 0:
                 return hops
+
+    def _in_a_row(self) -> list[list[int]]:
+        """Each hears the one before and the one after."""
+        return [[abs(here - other) for other in range(len(self.nodes))] for here in range(len(self.nodes))]
+
+    def _over(self, index: int, other: int) -> bytes:
+        """With whom the way from one to another begins."""
+        far = self.hops[index][other]
+        return self.nodes[
+            next(
+                near
+                for near, hops in enumerate(self.hops[index])
+                if hops == 1 and self.hops[near][other] == far - 1
+            )
+        ][:KEY_BYTES]
 
     @staticmethod
     def _hops_from(index: int, near: list[list[int]]) -> list[int]:
@@ -85,7 +101,7 @@ class Field:
     def _on_ask(self, now_ns: int, index: int) -> None:
         known = 1 + (now_ns - self.begun_ns[index]) / S * HOPS_A_SECOND
         peers = [
-            Peer(self.nodes[other], "", b"", True, len(self.nodes), hops > 1, 4 * hops + (hops > 1))
+            Peer(self.nodes[other], "", b"", True, len(self.nodes), hops > 1, 4 * hops, self._over(index, other))
             for other, hops in enumerate(self.hops[index])
             if 0 < hops <= known and other in self.clocks
         ]

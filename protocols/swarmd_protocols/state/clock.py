@@ -107,6 +107,8 @@ class Clock:
         """Whether most voters are asked over others, since few are in reach."""
         self.has_few_near = False
         """Whether those are fewer than must have answered, so that others have to be asked over them."""
+        self.settles_ns = 0
+        """So long after it was set what members beyond the reach of questions say may still be on its way."""
         self.voters = 0
         """How many can be asked."""
         self.near: frozenset[NodeId] = frozenset()
@@ -165,8 +167,11 @@ class Clock:
         Two minutes at most, and never because of one voter: who lies keeps nobody unsure for good.
         """
         config = self._config
-        if not self.asks_far or now_ns - self._synced_ns >= config.voter_age_ns:
+        passed_ns = now_ns - self._synced_ns
+        if not self.asks_far or passed_ns >= config.voter_age_ns:
             return False
+        if passed_ns < self.settles_ns:
+            return True
         counted = self._counted(now_ns)
         if len(counted) < min(2 * config.voters_min, self.voters) or self._has_asked_few_far(now_ns):
             return True

@@ -1,7 +1,8 @@
 """Whom a node asks what time it is, and whose answer counts."""
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import Clock
@@ -25,6 +26,14 @@ _CROWD = 8
 _SETTLING = 4
 """So many times as long once a clock is no more new, where fewer than three are near: it asks far ones most of the time
 as it is."""
+_SIDES_LATEST = 12
+"""So many of those last asked are shared among the sides of a line, as many as count while a clock is not settled."""
+_SIDES_POWER = 3
+"""By which power of the members on each side. By the first an edge between two parts that agree stays near the middle,
+where the sides are nearly alike; if everybody asked towards the middle only, the two halves would swap their times."""
+_HOP_SETTLES_NS = 200_000_000
+"""So long after it was set a clock is not sure for each quarter of a transmission to the farthest member, where that is
+beyond its questions: a time takes a second for each hop or two of a long line, as it is asked over and over again."""
 _NEAR_AGAIN_NS = 20_000_000_000
 """A near one is not asked again so soon while others are what it takes to be sure: it says what it said before."""
 
@@ -46,6 +55,12 @@ class TimeQuestions:
         """The same, to look one up."""
         self._far: dict[NodeId, int] = {}
         """Those out of reach whom a question comes to, and what the way to each costs, quarters of a transmission."""
+        self._side: dict[NodeId, bytes] = {}
+        """With which near one the way to each begins."""
+        self._members: dict[bytes, int] = {}
+        """How many are on each side, beyond the reach of questions too."""
+        self._cost_most = 0
+        """What the way to the farthest member costs."""
         self._far_ns = 0
         """When one of them was last asked."""
         self._far_cost = 0
@@ -58,6 +73,9 @@ class TimeQuestions:
         self._near = [peer.node for peer in peers if peer.reachable and not peer.far]
         self._far = {peer.node: peer.cost for peer in peers if peer.reachable and peer.far and peer.cost <= _COST_MOST}
         self._in_reach = frozenset(self._near)
+        self._side = {peer.node: peer.over for peer in peers if peer.reachable}
+        self._members = dict(Counter(self._side.values()))
+        self._cost_most = max((peer.cost for peer in peers if peer.reachable), default=0)
         here = {*self._near, *self._far}
         self.asked = {peer: sent_ns for peer, sent_ns in self.asked.items() if peer in here}
 
@@ -84,6 +102,8 @@ class TimeQuestions:
             peers = [peer for peer in peers if turn_ns(peer) < 0 or now_ns - turn_ns(peer) >= _NEAR_AGAIN_NS]
         if now_ns - self._far_ns >= gap_ns * self._far_cost:
             peers = [*peers, *self._far]
+            if clock.has_few_near and self._cost_most > _COST_MOST:
+                peers = self._of_one_side(peers, turn_ns)
         if not peers:
             return []
         first = self._rng.randrange(len(peers))
@@ -92,6 +112,19 @@ class TimeQuestions:
             self._far_ns, self._far_cost = now_ns, self._far[peer]
         self.asked[peer] = now_ns
         return self._sent.count("clock", [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)])
+
+    def _of_one_side(self, peers: list[NodeId], turn_ns: Callable[[NodeId], int]) -> list[NodeId]:
+        """Those on the side of a line that was asked least, for the members there.
+
+        They stand for all that lie behind them, whom no question comes to. Where each side is asked alike, every edge
+        and every slope stays that is longer than a question's reach; so times come from where most members are, and
+        meet in the middle.
+        """
+        asked = [peer for peer in (*self._near, *self._far) if turn_ns(peer) >= 0]
+        latest = Counter(self._side[peer] for peer in sorted(asked, key=turn_ns, reverse=True)[:_SIDES_LATEST])
+        sides = sorted({self._side[peer] for peer in peers})
+        least = max(sides, key=lambda side: self._members[side] ** _SIDES_POWER / (1 + latest[side]))
+        return [peer for peer in peers if self._side[peer] == least]
 
     def _far_gap_ns(self, clock: Clock, now_ns: int) -> int:
         """How long a clock that is not sure asks near ones alone, for each quarter of a transmission to a far one."""
@@ -106,6 +139,8 @@ class TimeQuestions:
         clock.asks_far, clock.voters = bool(self._far), len(self._near) + len(self._far)
         clock.near = self._in_reach
         clock.has_few_near = clock.asks_far and len(self._near) < clock.voters_min
+        is_long = clock.has_few_near and self._cost_most > _COST_MOST
+        clock.settles_ns = self._cost_most * _HOP_SETTLES_NS if is_long else 0
 
     def is_answer(self, sender: NodeId, told: ClockTell) -> bool:
         """Whether a peer was asked for this; what nobody asked for, or was answered already, is no vote."""

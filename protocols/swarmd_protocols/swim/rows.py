@@ -48,7 +48,7 @@ def trust_summary(core: Core, why_out: str) -> TrustSummary:
 
 def peers_of(core: Core) -> list[Peer]:
     """What the sub-protocols may know of the members, sorted by node."""
-    swarm, costs = core.view.swarm(), core.view.routes.costs
+    swarm, costs, over = core.view.swarm(), core.view.routes.costs, core.view.routes.beginnings()
     held = (core.table.by_node[node] for node in sorted(core.table.by_node))
     return [
         Peer(
@@ -59,6 +59,7 @@ def peers_of(core: Core) -> list[Peer]:
             swarm,
             one.where < 0,
             costs.get(one.node[:KEY_BYTES], 0),
+            over.get(one.node[:KEY_BYTES], b""),
         )
         for one in held
         if one.overlay.active

@@ -115,6 +115,27 @@ def reached(own: Key, near: Heard, reports: Mapping[Key, Heard]) -> dict[Key, in
     return costs
 
 
+def beginnings(own: Key, near: Heard, reports: Mapping[Key, Heard], costs: Mapping[Key, int]) -> dict[Key, Key]:
+    """With which near member the cheapest chain to each begins; the first that is found where several are as cheap.
+
+    Args:
+        own: The node.
+        near: Whom it hears itself.
+        reports: By author, whom each hears.
+        costs: What `reached` says of them.
+
+    >>> near, links = {b"b": 4, b"c": 4}, {b"b": {b"d": 5}, b"d": {b"e": 4}}
+    >>> beginnings(b"a", near, links, reached(b"a", near, links))
+    {b'b': b'b', b'c': b'c', b'd': b'b', b'e': b'b'}
+    """
+    found: dict[Key, Key] = {}
+    for key in sorted(costs, key=lambda one: (costs[one], one)):
+        for other, step in (near if key == own else reports.get(key, {})).items():
+            if other not in found and costs[other] == costs[key] + step:
+                found[other] = other if key == own else found[key]
+    return found
+
+
 def awake(own: Key, near: Heard, links: Mapping[Key, Heard], frozen: Mapping[Key, Collection[Key]]) -> Collection[Key]:
     """Who is heard by somebody that is awake and does not hold it for frozen; from a node on, which is awake.
 

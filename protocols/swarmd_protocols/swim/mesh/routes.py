@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key, beginnings, reached
 
 
 class Way(NamedTuple):
@@ -46,6 +46,10 @@ class Routes:
         self._own, self._near, self._links = own, near, links
         self.costs = reached(own, near, links)
         self._ways.clear()
+
+    def beginnings(self) -> Mapping[Key, Key]:
+        """With which near member the cheapest chain to each that is reached begins."""
+        return beginnings(self._own, self._near, self._links, self.costs)
 
     def lead_to(self, members: Sequence[Member]) -> bool:
         """Whether there are some, all of them far, and others hand on what goes to them: a datagram that goes straight
