@@ -1,9 +1,13 @@
-"""Fifty clocks of a mesh come to one time within a minute. Each law has mutants that break it."""
+"""Fifty clocks of a mesh, or of a line, come to one time within a minute. Each law has mutants that break it."""
+
+import random
 
 import pytest
 
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.time_questions import TimeQuestions
-from tests.support.clock_field import Field
+from tests.support.clock_field import MS, Field, S
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 
 SEEDS = range(1, 7)
@@ -26,6 +30,53 @@ def their_questions_stay_few() -> None:
         assert field.asked_hops <= 50 * 60 * HOPS_MOST, seed
 
 
+def fifty_on_a_line_have_one_time_after_a_minute() -> None:
+    """A question goes twelve hops, and parts that are longer agree among themselves; nobody hears both ends."""
+    for seed in SEEDS:
+        field = Field(50, seed, is_line=True)
+        field.run(60)
+        assert field.spread_ms(60) <= 100, seed
+
+
+def a_hundred_on_a_line_have_after_two_minutes() -> None:
+    for seed in (2, 3):
+        field = Field(100, seed, is_line=True)
+        field.run(120)
+        assert field.spread_ms(120) <= 100, seed
+
+
+def few_liars_move_nobody_on_a_line() -> None:
+    """Five anywhere, or three side by side, who are all that join two parts, far ahead or to and fro."""
+    for seed in (1, 2, 3):
+        rng = random.Random(seed)
+        first = rng.randrange(48)
+        for liars in (rng.sample(range(50), 5), [first, first + 1, first + 2]):
+            for lie in (lambda now_ns: 3 * S, lambda now_ns: 400 * MS if now_ns // S // 2 % 2 else -400 * MS):
+                field = Field(50, seed, is_line=True)
+                field.liars = dict.fromkeys(liars, lie)
+                field.run(60)
+                assert field.spread_ms(60) <= 100, (seed, liars)
+
+
+def sides_are_asked_alike(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("swarmd_protocols.state.time_questions._SIDES_POWER", 0)
+
+
+def whoever_s_turn_it_is_is_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TimeQuestions, "_of_one_side", lambda self, peers, turn_ns: peers)
+
+
+def who_agrees_is_sure_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("swarmd_protocols.state.time_questions._SETTLES_NS", 0)
+
+
+def clocks_follow_the_mean(patch: pytest.MonkeyPatch) -> None:
+    def mean(self: Clock, counted: list[tuple[NodeId, int]]) -> list[int]:
+        return [sum(offset for _, offset in counted) // len(counted)] if counted else []
+
+    patch.setattr(Clock, "_weighted", mean)
+
+
 def far_ones_are_rare(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("swarmd_protocols.state.time_questions._FAR_GAP_NEW_NS", 15_000_000)
     patch.setattr("swarmd_protocols.state.time_questions._FAR_GAP_NS", 15_000_000)
@@ -38,6 +89,10 @@ def far_ones_are_asked_each_time(patch: pytest.MonkeyPatch) -> None:
 LAWS: list[tuple[Law, Mutant]] = [
     (fifty_have_one_time_after_a_minute, far_ones_are_rare),
     (their_questions_stay_few, far_ones_are_asked_each_time),
+    (fifty_on_a_line_have_one_time_after_a_minute, sides_are_asked_alike),
+    (fifty_on_a_line_have_one_time_after_a_minute, whoever_s_turn_it_is_is_asked),
+    (a_hundred_on_a_line_have_after_two_minutes, who_agrees_is_sure_at_once),
+    (few_liars_move_nobody_on_a_line, clocks_follow_the_mean),
 ]
 
 

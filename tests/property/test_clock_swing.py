@@ -140,6 +140,16 @@ def who_has_heard_those_near_alone_is_not_sure() -> None:
         assert fielded(far)[0].is_sure(160 * S) == (far >= 6), far
 
 
+def who_is_on_a_long_line_is_not_sure_before_its_ends_can_have_spoken() -> None:
+    """All that it has asked agree; two minutes at most, however long the line is said to be."""
+    for settles_s, sure_s in ((30, 100), (90, 190), (600, 220)):
+        clock, nodes, true_ns = meshed(12)
+        clock.settles_ns = settles_s * S
+        for now_s in range(161, 230, 3):
+            tell(clock, nodes, true_ns, now_s * S)
+            assert clock.is_sure(now_s * S) == (now_s >= sure_s), (settles_s, now_s)
+
+
 def no_far_one_weighs_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clock, "_far_weight", lambda self, counted: 1)
 
@@ -184,6 +194,16 @@ def all_slew_alike(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Clock, "_slew_ppm", lambda self, now_ns: self._config.far_slew_ppm)
 
 
+def all_lines_are_short(patch: pytest.MonkeyPatch) -> None:
+    original = Clock._is_contested
+
+    def is_contested(self: Clock, now_ns: int) -> bool:
+        self.settles_ns = 0
+        return original(self, now_ns)
+
+    patch.setattr(Clock, "_is_contested", is_contested)
+
+
 def each_step_makes_it_young(patch: pytest.MonkeyPatch) -> None:
     original = Clock._settle
 
@@ -214,6 +234,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (one_that_says_nothing_keeps_nobody_unsure, all_others_are_waited_for),
     (what_many_said_before_holds_nobody_back, all_that_is_settled_counts),
     (who_has_heard_those_near_alone_is_not_sure, near_ones_are_enough),
+    (who_is_on_a_long_line_is_not_sure_before_its_ends_can_have_spoken, all_lines_are_short),
 ]
 
 

@@ -51,6 +51,26 @@ def test_whom_no_question_comes_to_is_not_asked() -> None:
     assert set(asked(2, 6, 20, cost=49)) == set(NODES[:2])
 
 
+def asked_before(cost_most: int) -> int:
+    """How many of twenty questions go to the five before a node on a line, that has nine behind it."""
+    before = [Peer(NODES[at], "", b"", True, 15, at > 0, 4 + 4 * at, b"left") for at in range(5)]
+    behind = [Peer(NODES[5 + at], "", b"", True, 15, at > 0, 4 + 4 * at, b"right") for at in range(8)]
+    questions, clock = TimeQuestions(Random(1), Sent()), Clock(ClockConfig(), 0)
+    questions.know_peers([*before, *behind, Peer(NODES[13], "", b"", True, 15, True, cost_most, b"right")])
+    whom: list[NodeId] = []
+    for now_ns in range(1_000 * S, 1_020 * S, S):
+        for send in questions.ask(now_ns, clock):
+            whom.append(send.to)
+            clock.vote(send.to, now_ns, 5 * S + now_ns, now_ns + MS)
+    assert len(whom) == 20
+    return sum(node in NODES[:5] for node in whom)
+
+
+def test_on_a_long_line_each_side_is_asked_for_the_members_there() -> None:
+    assert asked_before(48) in (7, 8)  # Everybody in turn: a question comes to all of them.
+    assert 3 <= asked_before(52) <= 4  # 5³ of 5³ + 9³, and the near one now and then.
+
+
 def test_a_sure_clock_spends_half_a_transmission_a_second_on_others() -> None:
     late = asked(2, 10, 120, sure=True)[60:]
     assert 2 <= sum(node in NODES[2:12] for node in late) <= 4  # One in 20 s.

@@ -26,14 +26,16 @@ _CROWD = 8
 _SETTLING = 4
 """So many times as long once a clock is no more new, where fewer than three are near: it asks far ones most of the time
 as it is."""
+_SETTLING_LONG = 2
+"""The same where the line is longer than a question's reach: a time has to come from one end of it to the middle."""
 _SIDES_LATEST = 12
-"""So many of those last asked are shared among the sides of a line, as many as count while a clock is not settled."""
+"""So many of those last asked are shared among the sides of a long line: as many as count while clocks settle."""
 _SIDES_POWER = 3
-"""By which power of the members on each side. By the first an edge between two parts that agree stays near the middle,
-where the sides are nearly alike; if everybody asked towards the middle only, the two halves would swap their times."""
-_HOP_SETTLES_NS = 200_000_000
-"""So long after it was set a clock is not sure for each quarter of a transmission to the farthest member, where that is
-beyond its questions: a time takes a second for each hop or two of a long line, as it is asked over and over again."""
+"""They are shared by this power of the members on each side. By the first an edge between two parts that agree stays
+near the middle, where both sides are nearly alike; by the sixth nothing is gained."""
+_SETTLES_NS = 200_000_000
+"""On a long line a clock is not sure so long after it was set, for each quarter of a transmission to the farthest
+member: a time goes from hop to hop as questions do, about a hop each second, and both ends come to the middle."""
 _NEAR_AGAIN_NS = 20_000_000_000
 """A near one is not asked again so soon while others are what it takes to be sure: it says what it said before."""
 
@@ -56,9 +58,9 @@ class TimeQuestions:
         self._far: dict[NodeId, int] = {}
         """Those out of reach whom a question comes to, and what the way to each costs, quarters of a transmission."""
         self._side: dict[NodeId, bytes] = {}
-        """With which near one the way to each begins."""
-        self._members: dict[bytes, int] = {}
-        """How many are on each side, beyond the reach of questions too."""
+        """With which near one the way to each member begins, be it beyond the reach of questions."""
+        self._members: Counter[bytes] = Counter()
+        """How many are on each side."""
         self._cost_most = 0
         """What the way to the farthest member costs."""
         self._far_ns = 0
@@ -74,7 +76,7 @@ class TimeQuestions:
         self._far = {peer.node: peer.cost for peer in peers if peer.reachable and peer.far and peer.cost <= _COST_MOST}
         self._in_reach = frozenset(self._near)
         self._side = {peer.node: peer.over for peer in peers if peer.reachable}
-        self._members = dict(Counter(self._side.values()))
+        self._members = Counter(self._side.values())
         self._cost_most = max((peer.cost for peer in peers if peer.reachable), default=0)
         here = {*self._near, *self._far}
         self.asked = {peer: sent_ns for peer, sent_ns in self.asked.items() if peer in here}
@@ -102,7 +104,7 @@ class TimeQuestions:
             peers = [peer for peer in peers if turn_ns(peer) < 0 or now_ns - turn_ns(peer) >= _NEAR_AGAIN_NS]
         if now_ns - self._far_ns >= gap_ns * self._far_cost:
             peers = [*peers, *self._far]
-            if clock.has_few_near and self._cost_most > _COST_MOST:
+            if self._is_long(clock):
                 peers = self._of_one_side(peers, turn_ns)
         if not peers:
             return []
@@ -114,14 +116,13 @@ class TimeQuestions:
         return self._sent.count("clock", [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)])
 
     def _of_one_side(self, peers: list[NodeId], turn_ns: Callable[[NodeId], int]) -> list[NodeId]:
-        """Those on the side of a line that was asked least, for the members there.
+        """Those on that side of a long line which was asked least for the members there.
 
-        They stand for all that lie behind them, whom no question comes to. Where each side is asked alike, every edge
-        and every slope stays that is longer than a question's reach; so times come from where most members are, and
-        meet in the middle.
+        They stand for all that lie behind them, whom no question comes to. Where both sides are asked alike, parts that
+        are longer than a question's reach keep times of their own for good; so the time of the middle goes to the ends.
         """
-        asked = [peer for peer in (*self._near, *self._far) if turn_ns(peer) >= 0]
-        latest = Counter(self._side[peer] for peer in sorted(asked, key=turn_ns, reverse=True)[:_SIDES_LATEST])
+        asked = sorted((peer for peer in self._side if turn_ns(peer) >= 0), key=turn_ns)
+        latest = Counter(self._side[peer] for peer in asked[-_SIDES_LATEST:])
         sides = sorted({self._side[peer] for peer in peers})
         least = max(sides, key=lambda side: self._members[side] ** _SIDES_POWER / (1 + latest[side]))
         return [peer for peer in peers if self._side[peer] == least]
@@ -131,7 +132,8 @@ class TimeQuestions:
         if clock.is_new(now_ns):
             each_ns = _FAR_GAP_NEW_NS
         else:
-            each_ns = _FAR_GAP_NS * (_SETTLING if clock.has_few_near else 1)
+            settling = _SETTLING_LONG if self._is_long(clock) else _SETTLING
+            each_ns = _FAR_GAP_NS * (settling if clock.has_few_near else 1)
         return each_ns * len(self._near) * min(len(self._near), _CROWD)
 
     def _tell_voters(self, clock: Clock) -> None:
@@ -139,8 +141,11 @@ class TimeQuestions:
         clock.asks_far, clock.voters = bool(self._far), len(self._near) + len(self._far)
         clock.near = self._in_reach
         clock.has_few_near = clock.asks_far and len(self._near) < clock.voters_min
-        is_long = clock.has_few_near and self._cost_most > _COST_MOST
-        clock.settles_ns = self._cost_most * _HOP_SETTLES_NS if is_long else 0
+        clock.settles_ns = self._cost_most * _SETTLES_NS if self._is_long(clock) else 0
+
+    def _is_long(self, clock: Clock) -> bool:
+        """Whether this node is on a line, and some members of it are beyond the reach of its questions."""
+        return clock.has_few_near and self._cost_most > _COST_MOST
 
     def is_answer(self, sender: NodeId, told: ClockTell) -> bool:
         """Whether a peer was asked for this; what nobody asked for, or was answered already, is no vote."""
