@@ -67,8 +67,8 @@ def asked_before(cost_most: int) -> int:
 
 
 def test_on_a_long_line_each_side_is_asked_for_the_members_there() -> None:
-    assert asked_before(48) in (7, 8)  # Everybody in turn: a question comes to all of them.
-    assert asked_before(52) == 1  # 5³ for 9³, as long as eight answers of the others are the latest.
+    assert asked_before(80) == 9  # Each of thirteen in turn.
+    assert asked_before(84) == 1  # 5³ for 9³, as long as eight answers of the others are the latest.
 
 
 def test_a_sure_clock_spends_half_a_transmission_a_second_on_others() -> None:

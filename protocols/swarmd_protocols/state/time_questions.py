@@ -14,6 +14,9 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 _COST_MOST = 12 * 4
 """Whom a question may go to over others, in quarters of a transmission: the relay carries nothing over more than 12
 hops, and each costs 4 at least."""
+_COST_LONG = 20 * 4
+"""A line whose farthest member is beyond this is long. Up to some twenty hops so many members have most of the line in
+reach that their medians are alike."""
 _FAR_GAP_NEW_NS, _FAR_GAP_NS, _FAR_GAP_SURE_NS = 2_000_000, 4_000_000, 1_000_000_000
 """After a question that goes over others near ones alone are asked, so long for each quarter of a transmission that its
 way costs, nanoseconds: while a clock is new the first, then the second, times the square of the near ones, since each
@@ -27,7 +30,7 @@ _SETTLING = 4
 """So many times as long once a clock is no more new, where fewer than three are near: it asks far ones most of the time
 as it is."""
 _SETTLING_LONG = 2
-"""The same where the line is longer than a question's reach: a time has to come from one end of it to the middle."""
+"""The same on a long line: a time has to come from the middle to each end."""
 _SIDES_LATEST = 12
 """So many of those last asked are shared among the sides of a long line: as many as count while clocks settle."""
 _SIDES_POWER = 3
@@ -144,8 +147,8 @@ class TimeQuestions:
         clock.settles_ns = self._cost_most * _SETTLES_NS if self._is_long(clock) else 0
 
     def _is_long(self, clock: Clock) -> bool:
-        """Whether this node is on a line, and some members of it are beyond the reach of its questions."""
-        return clock.has_few_near and self._cost_most > _COST_MOST
+        """Whether this node is on a line that has members far beyond the reach of its questions."""
+        return clock.has_few_near and self._cost_most > _COST_LONG
 
     def is_answer(self, sender: NodeId, told: ClockTell) -> bool:
         """Whether a peer was asked for this; what nobody asked for, or was answered already, is no vote."""
