@@ -362,21 +362,25 @@ class Node:
     def _send(self, send: Send, message: bytes, name: str) -> None:
         core = self._core
         member = core.table.by_node.get(send.to)
-        if member is not None and member.where < 0 and member.state in REACHABLE and core.view.weighs_links:
-            if core.own.left:
-                return
-            if send.reliable and len(message) > RELAYED_MAX_BYTES:
-                self._perform(self._far, self._far.carry(member.node, name, message))
-            else:
-                self._perform(self._relay, self._relay.carry(member, message, sure=send.reliable))
-            return
-        if member is None or member.where < 0 or core.own.left:
+        if member is None or core.own.left:
             core.counters["sends_to_nobody"] += 1
+            return
+        if member.where < 0 and not (core.view.weighs_links and core.view.is_heard(member)):
+            self._send_far(member, send, message, name)
             return
         if send.reliable:
             self._wire.stream(member, [message], send.priority)
         else:
             self._wire.datagram_or_stream(member, [message])
+
+    def _send_far(self, member: Member, send: Send, message: bytes, name: str) -> None:
+        """Have others hand it on, in a mesh; nobody else is out of reach and there."""
+        if member.state not in REACHABLE or not self._core.view.weighs_links:
+            self._core.counters["sends_to_nobody"] += 1
+        elif send.reliable and len(message) > RELAYED_MAX_BYTES:
+            self._perform(self._far, self._far.carry(member.node, name, message))
+        else:
+            self._perform(self._relay, self._relay.carry(member, message, sure=send.reliable))
 
     def _say_directly(self, member: Member, word: bytes) -> None:
         """A word of a stream, in a datagram to a far member's own address."""

@@ -41,6 +41,10 @@ class NoMesh:
         """See `View.is_cut_off`: whoever is silent has failed."""
         return False
 
+    def is_heard(self, member: Member) -> bool:
+        """See `View.is_heard`: whoever is heard is near."""
+        return False
+
     def unheard_since_ns(self, member: Member) -> int | None:
         """See `View.unheard_since_ns`: states are of what is heard now."""
         return None

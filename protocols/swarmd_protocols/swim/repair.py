@@ -52,6 +52,9 @@ _SETTLE_NS = 60_000_000
 _RESTLESS_NS = 250_000_000
 """In a mesh it is compared with a peer all the same so long after the last time, nanoseconds: while a large one forms
 no view is ever settled, and what one hop lacks all behind it lack (100 on a line form in 8.3 s, else in 10.6)."""
+_TRIPS = 8
+"""Nor is it before so many round trips to the peer are over: as long as those of its probes take, and in a dense mesh
+that forms they wait in queues, so long is news on its way that would be sent again."""
 _GAP_MAX_NS = 10_000_000_000
 """A difference that repair does not close is asked about at least this often, nanoseconds."""
 _LOSSY_GAP_MAX_NS = 1_000_000_000
@@ -88,7 +91,10 @@ class Repair:
 
     def _may(self, member: Member) -> bool:
         core = self.core
-        if core.now_ns - member.repair.sync_ns < max(core.config.sync_interval_ns, member.repair.sync_gap_ns):
+        least_ns = core.config.sync_interval_ns
+        if core.view.weighs_links:
+            least_ns = max(least_ns, _TRIPS * member.link.rtt_ns)
+        if core.now_ns - member.repair.sync_ns < max(least_ns, member.repair.sync_gap_ns):
             return False
         member.repair.sync_ns = core.now_ns
         # A difference that repair does not close (a verdict that others do not share) is asked about ever less often.

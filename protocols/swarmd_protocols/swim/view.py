@@ -52,6 +52,10 @@ class Hops(Protocol):
         """Whether a member's part of the swarm cannot be reached."""
         ...
 
+    def is_heard(self, member: Member) -> bool:
+        """Whether a member that is not near is in reach all the same: what is for it needs nobody to hand it on."""
+        ...
+
     def unheard_since_ns(self, member: Member) -> int | None:
         """Since when nobody who is reached has heard a member; None while somebody does."""
         ...

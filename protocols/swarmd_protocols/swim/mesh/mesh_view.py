@@ -245,9 +245,8 @@ class MeshView(FullView):
         """See `View.push_fanout`: the near ones are few, and nobody else can tell what is behind them."""
         return len(self.core.table.reachable)
 
-    def stream_fanout(self) -> int:
-        """See `View.stream_fanout`."""
-        return len(self.core.table.reachable)
+    stream_fanout = push_fanout
+    """See `View.stream_fanout`: likewise."""
 
     def probes(self, member: Member, state: MemberState) -> bool:
         """See `View.probes`: who is near."""
@@ -262,6 +261,10 @@ class MeshView(FullView):
     def is_cut_off(self, member: Member) -> bool:
         """See `View.is_cut_off`."""
         return member.node in self._cut_off
+
+    def is_heard(self, member: Member) -> bool:
+        """See `View.is_heard`: in a hall thirty are, of whom eight are near."""
+        return self.near.in_reach(member, _IN_REACH_NS) or self.near.has_spoken(member, _HEARD_NS)
 
     def unheard_since_ns(self, member: Member) -> int | None:
         """See `View.unheard_since_ns`: since the last chain broke, or a frame that it sealed came after that."""

@@ -185,6 +185,12 @@ class Near:
         is_proven = replied_ns > self._silent.get(member.node, -1) and self.core.now_ns - replied_ns < _PROVEN_NS
         return is_proven and self.seems_in_reach(member, within_ns)
 
+    def has_spoken(self, member: Member, within_ns: int) -> bool:
+        """Whether a frame that a member has sealed came from itself so lately, and it has not fallen silent before."""
+        link = member.link
+        is_silent = self._silent.get(member.node, -1) >= max(link.replied_ns, 0)
+        return self.core.now_ns - link.heard_ns <= within_ns and not is_silent
+
     def keys(self) -> dict[Key, int]:
         """Whom this node hears, and what each link costs."""
         return {member.node[:KEY_BYTES]: link_cost(member.link.loss) for member in self.core.table.reachable}

@@ -55,8 +55,10 @@ SHORT_BYTES = 320
 short, a stream's parts are not, and a third of one's bytes is no delay for it."""
 WHOLE_MAX_BYTES = PART_BYTES * PARTS_MAX - 64
 """Bytes of one encoded message that goes in a frame of parts, without its seal and heads; larger ones are streams."""
-ACK_NS = 100 * _MS
-"""Who has not said within so long that it took a part is asked again, nanoseconds: a hop takes 5 ms, 20 under load."""
+ACK_NS, ACK_MAX_NS = 100 * _MS, 1 * _S
+"""Who has not said within so long that it took a part is asked again, nanoseconds: a hop takes 5 ms, 20 under load.
+Whose probes take longer has twice as long as those, up to the second: where the air is full, whoever asks again for
+answers that wait in queues fills it for good."""
 TRIES = 2
 """Times that one near member is asked in turn, before another is."""
 AGAIN_NS = 300 * _MS
@@ -437,7 +439,7 @@ class Relay:
             held.asked.add(member.node)
             if held.via is None:
                 _note(self._hops, onward.target, member.node, HELD_SHARE)
-            held.due_ns = now_ns + ACK_NS
+            held.due_ns = now_ns + min(max(ACK_NS, 2 * member.link.rtt_ns), ACK_MAX_NS)
             core.counters["relay_bytes" if held.via else "relay_own_bytes"] += len(onward.data)
             stamped = msgspec.structs.replace(onward, cost=cost)
             if not onward.sure:

@@ -41,6 +41,9 @@ _RECAST_MAX_NS = 200 * _MS
 """What 10 ms stand for at most, nanoseconds."""
 _NONCES_MAX = 16
 """Casts of one report that are told apart: twice as many as are near in a hall."""
+_RIDES_PER_S, _RIDES_BURST = 1, 8
+"""Reports that ride in probes because nobody else has cast them, per second, and at once: each takes ten datagrams and
+says no more than a comparison brings. Where the air is full no echo comes in time, and all of them would ride."""
 _CASTS_PER_S = 100
 """Reports that came in a cast and are checked, per second: nobody answers for a cast but by its signature, and a check
 takes 0.1 ms on a small device. What is left out rides in probes all the same."""
@@ -77,6 +80,7 @@ class NearReports:
         self.casts: Callable[[], bool]
         """Whether one frame reaches whoever listens. Set likewise."""
         self._unproven = TokenBucket(_CASTS_PER_S, _CASTS_PER_S)
+        self._rides = TokenBucket(_RIDES_PER_S, _RIDES_BURST)
         self.heard: dict[bytes, Heard] = {}
         """By author's id, whom it hears by its last report of this life."""
         self.gone: dict[bytes, frozenset[Key]] = {}
@@ -279,7 +283,9 @@ class NearReports:
     def _ride(self, held: tuple[Member, bytes]) -> None:
         """What nobody else has cast, before this node or after it, rides in probes too: few may have heard it."""
         reporter, encoded = held
-        if reporter.report.links_encoded == encoded and not self._echoes.pop(reporter.node, 1):
+        if reporter.report.links_encoded != encoded or self._echoes.pop(reporter.node, 1):
+            return
+        if self._rides.take(self.core.now_ns):
             self.core.counters["near_rides"] += 1
             self.core.spread(("links", reporter.node), encoded, VERDICT, urgent=False)
 
