@@ -97,7 +97,7 @@ class Contacts:
         self._cookie_bucket = TokenBucket(_COOKIES_PER_S, _COOKIES_PER_S)
         self._notice_bucket = TokenBucket(_NOTICES_PER_S, _NOTICES_PER_S)
         self._reports = TokenBucket(_REPORTS_PER_S, _REPORTS_BURST)
-        self._hello_sent_ns: dict[tuple[Address, bool], int] = {}
+        self._hello_sent_ns: dict[tuple[Address, bool, bool], int] = {}
         self._noticed: dict[Address, tuple[int, int]] = {}
         """When an address was last told that its frame does not open, and how often it has been."""
         self._groups: dict[Address, int] = {}
@@ -123,8 +123,9 @@ class Contacts:
             extra: One more message, or b"".
             paid: It answers a hello that was taken, and so was paid for.
         """
-        # An answer that tells a node its later life does not wait for the greeting before it.
-        hello_key = (address, bool(extra))
+        # An answer does not wait for the greeting before it, which came before the other was there; nor does one that
+        # tells a node its later life.
+        hello_key = (address, bool(extra), paid)
         last_ns = self._hello_sent_ns.get(hello_key)
         if last_ns is not None and now_ns - last_ns < _HELLO_GAP_NS:
             return None

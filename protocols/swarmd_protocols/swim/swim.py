@@ -49,6 +49,7 @@ from swarmd_protocols.swim.messages import (
 from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.rules import trust_mark
+from swarmd_protocols.swim.seeds import greet, strange
 from swarmd_protocols.swim.user_events import UserEvents
 from swarmd_protocols.trust.roots import RivalRootError
 
@@ -142,25 +143,27 @@ class Swim:
         """Until a peer has answered: a few seeds and a few members of the earlier life, every 300 ms.
 
         After a second fewer of them, after three seconds less often: where thousands start at once, the seeds answer in
-        turn, and who waits must not keep them busy.
+        turn, and who waits must not keep them busy. Where this swarm may be a mesh one answer is not enough: another
+        seed may be all that leads to what is behind it, and first contacts get lost.
         """
         core = self.core
-        if core.own.left or (core.table.reachable and self.events.has_baseline):
+        has_met, wide = bool(core.table.reachable), self._seeks < _SEEKS_WIDE
+        if core.own.left or (has_met and self.events.has_baseline and not (wide and core.config.mesh != "off")):
             return
         self._seeks += 1
         gap_ns = _SEEK_GAP_NS if self._seeks <= _SEEKS_OFTEN else 4 * _SEEK_GAP_NS
         core.scheduler.at(core.now_ns + gap_ns, self._seek)
-        if core.table.reachable:
+        if has_met:
             self.repair.ask_more()
+            if wide and core.config.mesh != "off":
+                greet(core, self.seeds, strange(core, self.seeds)[:_SEEDS_AT_ONCE])
             return
-        wide = self._seeks <= _SEEKS_WIDE
         addresses = self._next_seeds(_SEEDS_AT_ONCE if wide else 1)
         former = [member.address for member in core.table.lost.values() if member.address not in self.seeds]
         at_once = (_HELLOS_AT_ONCE if wide else _HELLOS_LATER) - len(addresses)
         if len(former) > at_once:
             former = core.rng.sample(former, at_once)
-        for address in [*addresses, *former]:
-            core.port.hello(address, True)
+        greet(core, self.seeds, [*addresses, *former])
 
     def _next_seeds(self, count: int) -> list[Address]:
         """Some seeds, in turn from a random one on: all newcomers share them, so nobody asks all of them at once."""
@@ -171,7 +174,6 @@ class Swim:
                 self._seed_turn = int(core.rng.random() * len(seeds))
             seeds = [seeds[(self._seed_turn + at) % len(seeds)] for at in range(count)]
             self._seed_turn += count
-        self.seeds.update(dict.fromkeys(seeds, core.now_ns))
         return seeds
 
     def _rejoin(self, _: object) -> None:
@@ -210,18 +212,11 @@ class Swim:
     def _tries_a_seed(self) -> bool:
         """Greet a seed that is no member here, where it is time for one."""
         core = self.core
-        strange = [
-            address
-            for address in self.seeds
-            if address != core.own.address
-            and ((known := core.table.by_address.get(address)) is None or not known.overlay.active)
-            and core.now_ns - self.seeds[address] >= core.config.rejoin_max_ns
-        ]
-        address = core.view.choose_seed(strange) if strange else None
+        due = [one for one in strange(core, self.seeds) if core.now_ns - self.seeds[one] >= core.config.rejoin_max_ns]
+        address = core.view.choose_seed(due) if due else None
         if address is None:
             return False
-        self.seeds[address] = core.now_ns
-        core.port.hello(address, True)
+        greet(core, self.seeds, [address])
         return True
 
     def _worth_a_try(self, member: Member) -> bool:
