@@ -19,6 +19,9 @@ from swarmd_protocols.swim.rules import BOOT_SHIFT
 _S = 1_000_000_000
 BEACON_NS = 1 * _S
 """A node casts that it is here once so often, nanoseconds, a tenth sooner or later: who moves is met in a second."""
+_CALM_NS, _CALM_BEACON_NS = 60 * _S, 3 * _S // 2
+"""Where the same members have been near for so long and nobody else was heard, nanoseconds, a node casts it so often: a
+beacon is an eighth of what a line sends that has nothing to say. Whoever moves past casts its own each second."""
 NEAR_MAX = 8
 """Members that are near at most: more of them say no more about who lives, and where fifty share the air their probes
 and reports fill it (28 kB/s a node without a bound, 9 with it)."""
@@ -81,17 +84,21 @@ class Near:
         """When members that were near fell silent."""
         self._frozen: dict[bytes, int] = {}
         """When members were found frozen last."""
+        self._stirred_ns = 0
+        """When a member came near, was lost, or one that is not near was heard."""
 
     def begin(self) -> None:
         """The view has become a mesh: who was gone in an earlier one may have answered since."""
         self._saw_gone.clear()
         self._frozen.clear()
+        self._stirred_ns = self.core.now_ns
 
     def say(self) -> int:
         """Cast that this node is here; gives when to do so again."""
         core = self.core
         core.port.cast(encode(Beacon(core.own.node, core.own.incarnation)))
-        return core.now_ns + int(BEACON_NS * (0.9 + 0.2 * core.rng.random()))
+        is_calm = core.view.weighs_links and core.now_ns - self._stirred_ns >= _CALM_NS
+        return core.now_ns + int((_CALM_BEACON_NS if is_calm else BEACON_NS) * (0.9 + 0.2 * core.rng.random()))
 
     def hears_beacons(self) -> bool:
         """Whether this transport casts."""
@@ -109,6 +116,7 @@ class Near:
         if member is None:
             if message.node == core.own.node:
                 return None
+            self._stirred_ns = core.now_ns
             is_new = message.node not in self._strangers
             if self.may_greet(message.node):
                 core.port.hello(source, True)
@@ -123,6 +131,8 @@ class Near:
             core.port.hello(source, True)
         if member.where >= 0:
             self.member_ns = core.now_ns
+        else:
+            self._stirred_ns = core.now_ns
         return member if member.where < 0 and member.status != STATUS_LEFT else None
 
     def _may_have_moved(self, member: Member, source: Address) -> bool:
@@ -200,6 +210,7 @@ class Near:
         if member.where >= 0:
             return False
         self.core.table.set_reachable(member, True)
+        self._stirred_ns = self.core.now_ns
         self.core.counters["near_gained"] += 1
         return True
 
@@ -218,6 +229,7 @@ class Near:
         if member.where < 0:
             return False
         self.core.table.set_reachable(member, False)
+        self._stirred_ns = self.core.now_ns
         self.core.counters["near_lost"] += 1
         return True
 
