@@ -88,6 +88,9 @@ def test_the_queue_is_what_it_means(script):
             queue.keep(lambda about, least=arguments[0]: about >= least)
             for about in [about for about in plain.updates if about < arguments[0]]:
                 plain.drop(about)
+        elif what == "take_urgent":
+            pushed = [(update.priority, update.encoded) for update in queue.take_urgent(*arguments)]
+            assert pushed == plain.take_urgent(*arguments)
         else:
             assert getattr(queue, what)(*arguments) == getattr(plain, what)(*arguments)
         assert len(queue) == len(plain.updates)

@@ -12,7 +12,7 @@ from swarmd_protocols.effects import Started
 from swarmd_protocols.state import record_names
 from swarmd_protocols.state.observations import Count
 from swarmd_protocols.state.record_names import RecordNames
-from swarmd_protocols.swim import sender
+from swarmd_protocols.swim import pushes
 from swarmd_protocols.swim.core import RECORD
 from swarmd_sim.run.scenario import scenario_from_table
 from swarmd_sim.run.simulation import Simulation
@@ -52,7 +52,7 @@ def sent_by_48_at_once() -> float:
 def test_a_crowd_costs_each_record_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = sent_by_48_at_once()
     assert cost <= 2.0
-    monkeypatch.setattr(sender, "_RECORDS_PUSHED", 1_000_000)
+    monkeypatch.setattr(pushes, "_RECORDS_PUSHED", 1_000_000)
     assert sent_by_48_at_once() > 2 * cost
 
 
@@ -70,7 +70,7 @@ def sent_by_96_one_by_one() -> float:
 def test_a_crowd_that_comes_one_by_one_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = sent_by_96_one_by_one()
     assert cost <= 2.0
-    monkeypatch.setattr(sender, "_MANY", 1_000)
+    monkeypatch.setattr(pushes, "_MANY", 1_000)
     assert sent_by_96_one_by_one() > 1.3 * cost
 
 

@@ -74,7 +74,7 @@ def test_over_budget_only_verdicts_ride():
     queue.put("verdict", b"v" * 20, 0, 5, urgent=True)
     queue.put("detail", b"d" * 20, 3, 5, urgent=True)
     assert queue.take(1000, 0) == [b"v" * 20]
-    assert queue.take_urgent(0) == [(0, b"v" * 20)]
+    assert [update.encoded for update in queue.take_urgent(0)] == [b"v" * 20]
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable
 class Update:
     """One encoded message on its way through the swarm."""
 
-    __slots__ = ("encoded", "priority", "rides", "serial", "urgent")
+    __slots__ = ("about", "encoded", "priority", "rides", "serial", "urgent")
 
-    def __init__(self, encoded: bytes, priority: int, rides: int, serial: int, urgent: bool) -> None:
+    def __init__(self, about: Hashable, encoded: bytes, priority: int, rides: int, serial: int, urgent: bool) -> None:
+        self.about = about
         self.encoded = encoded
         self.priority = priority
         self.rides = rides
@@ -71,7 +72,7 @@ class GossipQueue:
             worst = max(priority for priority, lane in self._lanes.items() if lane.order)
             self._discard(min(self._lanes[worst].order, key=lambda entry: entry[1])[2])
         self._serial += 1
-        update = Update(encoded, priority, rides, self._serial, urgent)
+        update = Update(about, encoded, priority, rides, self._serial, urgent)
         self._updates[about] = update
         self._lane(priority).add(about, update)
         if urgent:
@@ -119,12 +120,12 @@ class GossipQueue:
         """Whether anything waits for the next flush."""
         return bool(self._urgent)
 
-    def take_urgent(self, lowest: int) -> list[tuple[int, bytes]]:
-        """What to push now as (priority, message), most urgent kind first; less urgent than `lowest` only rides on."""
+    def take_urgent(self, lowest: int) -> list[Update]:
+        """What to push now, most urgent kind first; less urgent than `lowest` only rides on."""
         pushed = [update for update in self._urgent if update.urgent and update.priority <= lowest]
         self._urgent.clear()
         pushed.sort(key=lambda update: update.priority)
-        return [(update.priority, update.encoded) for update in pushed]
+        return pushed
 
     def take(self, room_bytes: int, lowest: int) -> list[bytes]:
         """Updates of priority `lowest` or better that ride in a datagram with this much room; rides are counted."""

@@ -12,6 +12,7 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import Effect, Rejected
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.echoes import Echoes
 from swarmd_protocols.swim.members import MEMBERS, Member, MemberTable
 from swarmd_protocols.swim.messages import STATUS_ALIVE, Alive, AliveBody, Record, Sections
 from swarmd_protocols.swim.relays import Relays
@@ -229,6 +230,7 @@ class Core:
         self.view: View
         """Set by the overlay, before the first event."""
         self.queue = GossipQueue(_UPDATES_MAX)
+        self.echoes = Echoes()
         self.relays = Relays(config)
         """How much of what others say to all is passed on."""
         self.scheduler = Scheduler()

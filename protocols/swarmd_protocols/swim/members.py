@@ -69,7 +69,7 @@ class LinkState:
 class ReportedLinks:
     """What a member reports about its links, and others about theirs to it."""
 
-    __slots__ = ("links", "links_encoded", "links_sequence", "reporters", "weighed", "witnesses")
+    __slots__ = ("links", "links_encoded", "links_sequence", "near", "reporters", "weighed", "witnesses")
 
     def __init__(self) -> None:
         self.links: tuple[tuple[bytes, int], ...] = ()
@@ -78,6 +78,8 @@ class ReportedLinks:
         """What of that counts in `witnesses` and `reporters` of others: nothing while it is not here."""
         self.links_encoded = b""
         self.links_sequence = 0
+        self.near = 0
+        """How many it hears, as it reports in a mesh; 0 before."""
         self.witnesses = 0
         """How many members report that they hear it, though it does not hear them."""
         self.reporters = 0

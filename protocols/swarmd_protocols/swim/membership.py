@@ -92,6 +92,8 @@ class Membership:
         known = core.table.by_node.get(record_node(message))
         if known is not None and known.record[0] == message.body and not known.failed:
             core.queue.overheard(("alive", known.node))
+            if via is not None:
+                core.echoes.heard(("alive", known.node), via.node)
             return known  # Most records that come while a swarm forms.
         body = self._alive_body(message.body, via)
         if body is None:
@@ -113,6 +115,8 @@ class Membership:
             elif body.incarnation < member.incarnation and via is not None:
                 self._correct(member, via)
             return member
+        if via is not None and core.view.weighs_links:
+            core.echoes.begin(("alive", body.node), via.node)
         return self._admit(message, body)
 
     def on_alive(self, message: Alive, via: Member | None) -> None:

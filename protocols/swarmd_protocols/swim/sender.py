@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
 from swarmd_protocols.effects import Effect, Persist, SendCast, SendDatagram, SendStream, StateChanged
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.ids import Address, copies
+from swarmd_protocols.ids import Address
 from swarmd_protocols.subprotocol import Priority, SubProtocol
-from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
+from swarmd_protocols.swim.core import DETAIL, EVENT, VERDICT, Core
 from swarmd_protocols.swim.digests import Digests
 from swarmd_protocols.swim.first_contact import FirstContact
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Sections, Statement, Sub
+from swarmd_protocols.swim.pushes import Pushes
 from swarmd_protocols.swim.rules import fingerprint
 from swarmd_protocols.trust.requests import TrustChanged
 from swarmd_protocols.trust.trust import TRUST_JOURNAL
@@ -23,17 +23,6 @@ _S = 1_000_000_000
 _MS = 1_000_000
 _FRAME_ROOM = DATAGRAM_MAX_BYTES - PAIR_OVERHEAD_BYTES - 3
 """Bytes of messages in one datagram; 3 are the array's head."""
-_PUSH_ROOM = 1_150
-"""Bytes of news in one pushed datagram, so that frame and overhead stay below 1,200."""
-_FLUSH_GAP_NS = 20 * _MS
-"""News that comes within this of the last push waits and shares datagrams, nanoseconds."""
-_RECORDS_PUSHED = 4
-"""So many new members at once are told to some; a crowd is not: comparisons bring it once, where pushes bring it six
-times: where 100 start together each sends 73 KB of records, not 178."""
-_MANY = 32
-"""In a swarm of so many at most `_RECORDS_PUSHED` are pushed in a second, however they come: where 100 start within two
-seconds each sends six tenths of the records, and the last one is known everywhere up to a second later. In a mesh that
-would be a second a hop: a grid of 100 forms in 6.9 s without it, in 9.9 s with it."""
 _SUMMARISED_MAX = 1_024
 """Peers whose last summary is remembered; the oldest is forgotten first."""
 _SUMMARY_GAP_NS = 100 * _MS
@@ -52,19 +41,6 @@ _DEADLINE_NS = {
     Priority.BULK: 30 * _S,
 }
 """How long a transport may try to deliver a stream frame, nanoseconds: after that its news is old."""
-
-
-def batched(parts: Sequence[bytes], room_bytes: int) -> list[list[bytes]]:
-    """Messages in as few datagrams as their order allows."""
-    batches: list[list[bytes]] = []
-    room = 0
-    for part in parts:
-        if len(part) > room:
-            batches.append([])
-            room = room_bytes
-        batches[-1].append(part)
-        room -= len(part)
-    return batches
 
 
 def trust_key(kind: str, statement: bytes) -> bytes:
@@ -92,9 +68,7 @@ class FrameSender:
         self._digests: Digests
         self.first: FirstContact
         self._budget: ByteBudget
-        self._newcomers: TokenBucket
-        self._flushed_ns = -_S
-        self._flush_due = False
+        self._pushes: Pushes
         self._summarised: dict[bytes, int] = {}
         self._by_tag: dict[bytes, Member | list[Member]] = {}
         """Nearly every tag is one member's own; a list only where four bytes happen to be equal."""
@@ -105,8 +79,8 @@ class FrameSender:
         self.first = FirstContact(core, self, self.channel)
         self._digests = Digests(core, self.subprotocols)
         config = core.config
-        self._newcomers = TokenBucket(_RECORDS_PUSHED, _RECORDS_PUSHED)
         self._budget = ByteBudget(config.budget_bytes_s, config.budget_burst_bytes, config.header_bytes)
+        self._pushes = Pushes(core, self._budget, lambda member, parts: self._send(member, parts, None))
 
     # --- Port --------------------------------------------------------------------------------------------------------
 
@@ -287,47 +261,9 @@ class FrameSender:
         if kind != "node":  # With a root or a revocation group keys fall.
             self.channel.set_group_keys({counter: group.key for counter, group in core.trust.group_keys.items()})
 
-    # --- news --------------------------------------------------------------------------------------------------------
-
     def flush(self) -> None:
-        """Push what is new to a few members; what comes within 20 ms of the last push waits and shares datagrams."""
-        core = self.core
-        if not core.queue.pressing or self._flush_due:
-            return
-        if core.now_ns - self._flushed_ns < _FLUSH_GAP_NS:
-            self._flush_due = True
-            core.scheduler.at(self._flushed_ns + _FLUSH_GAP_NS, self._flush_later)
-            return
-        self._flushed_ns = core.now_ns
-        tokens = self._left()
-        if tokens <= -self._budget.burst(len(core.table)):
-            core.counters["pushes_over_budget"] += 1
-            core.queue.take_urgent(-1)
-            return  # It still rides in probes, and repair finds the rest.
-        news = core.queue.take_urgent(DETAIL if tokens > 0 else EVENT)
-        # New records are large and repair finds who missed one; everything else is small and cannot wait.
-        records = [item for priority, item in news if priority == RECORD]
-        others = [item for priority, item in news if priority != RECORD]
-        crowd = len(records) > _RECORDS_PUSHED
-        # In a large swarm a crowd is one too where its members come one by one; not over many hops, each of which would
-        # wait for a comparison.
-        is_large = len(core.table) >= _MANY and not core.view.weighs_links
-        crowd = crowd or (is_large and not self._newcomers.take(core.now_ns, len(records)))
-        if records and crowd:
-            core.queue.settle(RECORD)
-            records = []
-        targets = core.table.sample(core.rng, core.view.push_fanout())
-        for member in targets:
-            for batch in batched(others, _PUSH_ROOM):
-                self._budget.spend(self._send(member, batch, None) * copies(member.route), len(core.table))
-        for member in targets[: core.config.record_fanout]:
-            for batch in batched(records, _PUSH_ROOM):
-                self._budget.spend(self._send(member, batch, None) * copies(member.route), len(core.table))
-
-    def _flush_later(self, _: object) -> None:
-        self._flush_due = False
-        self._flushed_ns = -_S
-        self.flush()
+        """Push what is new; see `Pushes.flush`."""
+        self._pushes.flush()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -122,6 +122,7 @@ class UserEvents:
         except WireError as error:
             self.core.reject(via, str(error))
             return
+        self.core.echoes.heard(("event", body.origin, body.sequence), via.node)
         origin = self._origin(body.origin)
         if origin is None:
             return  # Repair brings its record, and then the event.
@@ -184,6 +185,8 @@ class UserEvents:
         if not core.holds_word(origin, "event", message, via, "an event"):
             return
         self._ledger.heard(origin)
+        if core.view.weighs_links:
+            core.echoes.begin(("event", body.origin, body.sequence), via.node)
         if not self._baseline:
             self.answers.came(body.origin, body.sequence, via.node)
         encoded = self._ledger.encoded(origin.certificate, message)

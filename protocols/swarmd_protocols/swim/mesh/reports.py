@@ -181,6 +181,7 @@ class NearReports:
         self._words[reporter.node] = reporter.incarnation >> BOOT_SHIFT, core.now_ns
         before = self.heard.get(reporter.node, {})
         heard = self._keep(reporter.node, body)
+        reporter.report.near = len(heard)
         encoded = reporter.report.links_encoded
         if core.heard(reporter.node, reporter.name, len(encoded), f"report of who is near {body.sequence}"):
             self._pass_on(reporter, encoded)
