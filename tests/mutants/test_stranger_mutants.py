@@ -9,7 +9,6 @@ from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.channel.contact import Contacts
 from swarmd_protocols.swim.first_contact import FirstContact
-from tests.property import test_comeback_laws as comebacks
 from tests.property import test_stranger_laws as laws
 from tests.support.mutants import Mutant, assert_found
 from tests.unit import test_swim_hostile as hostile
@@ -75,10 +74,6 @@ def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         (cookie_never_returned, laws.test_a_newcomer_returns_its_cookie_when_nothing_is_left_without),
         (notice_always_believed, laws.test_a_notice_is_believed_once_it_names_a_frame_of_this_boot),
         (notice_under_the_newest_key, lambda: laws.test_two_notices_reach_whoever_holds_either_group_key(1)),
-        (
-            notice_under_the_newest_key,
-            lambda: comebacks.test_whoever_was_off_while_keys_changed_is_let_in_within_seconds(1, keep_journal=False),
-        ),
         (notice_under_the_key_of_the_hello, lambda: laws.test_two_notices_reach_whoever_holds_either_group_key(2)),
         (
             only_the_newest_key_greets,
