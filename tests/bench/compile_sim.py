@@ -26,8 +26,8 @@ MODULES = {
         "state/intake state/pauses state/projection state/quota state/replica state/shown state/survey "
         "swim/accusations swim/allowance swim/core swim/event_ledgers swim/event_log swim/first_contact swim/full_view "
         "swim/helpers swim/hosts swim/members swim/membership swim/mesh/mesh_view swim/metadata swim/neighbors "
-        "swim/overlay swim/own_record swim/partial_view swim/passive swim/prober swim/repair swim/rules swim/sender "
-        "swim/sizing swim/standing swim/swim swim/user_events swim/voice"
+        "swim/overlay swim/own_record swim/partial_view swim/passive swim/prober swim/pushes swim/repair swim/rules "
+        "swim/sender swim/sizing swim/standing swim/swim swim/user_events swim/voice"
     ),
     "swarmd_sim": (
         "faults/clocks faults/links radio/network radio/radio run/choices run/cpu run/engine run/host run/timers"
