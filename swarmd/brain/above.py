@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from swarmd.brain.node_metrics import register_gateway
 from swarmd.brain.parts import Parts
 from swarmd_protocols.effects import SetMeta
 from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
@@ -87,7 +88,10 @@ class Above:
         self._parts.driver.command("beside", brought)
 
     def show(self, figures: Callable[[], dict[str, object]]) -> None:
-        """Have `swarmd status` show the gateway's figures."""
+        """Have `swarmd status` show the gateway's figures, and its metrics too."""
+        if self.shown is None:
+            # A gateway that starts again is read anew under the names that are there.
+            register_gateway(self._parts.metrics, lambda: {} if self.shown is None else self.shown())
         self.shown = figures
 
     def tell(self, key: str, value: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from swarmd import __version__
 from swarmd.api.daemon import PoseSeen
@@ -214,6 +214,53 @@ def register_bridge(metrics: Metrics, bridge: Bridge) -> None:
         )
     if isinstance(bridge, Answered):
         metrics.stages[f"{bridge.name}_round_trip"] = bridge.round_trips
+
+
+def register_gateway(metrics: Metrics, figures: Callable[[], Mapping[str, object]]) -> None:
+    """Show what a gateway counts of its way to the region (docs/federation.md)."""
+
+    def named(names: Mapping[str, str]) -> Mapping[str, int]:
+        held = figures()
+        return {shown: int(value) for name, shown in names.items() if isinstance(value := held.get(name), int)}
+
+    def paths() -> Mapping[str, int]:
+        held = figures().get("paths")
+        return {str(path): int(not problem) for path, problem in held.items()} if isinstance(held, Mapping) else {}
+
+    metrics.counters(
+        "swarmd_gateway", "What the gateway sent to its region, and what became of it.", "what",
+        lambda: named(_GATEWAY_COUNTED),
+    )  # fmt: skip
+    metrics.gauges(
+        "swarmd_gateway_waiting_rows", "Rows that the region has not acknowledged.", "",
+        lambda: named({"waiting": ""}),
+    )  # fmt: skip
+    metrics.gauges(
+        "swarmd_gateway_waiting_bytes", "What they take of federation.outbox_mib.", "",
+        lambda: named({"waiting_bytes": ""}),
+    )  # fmt: skip
+    metrics.gauges("swarmd_gateway_connected", "1: this path to the region is connected.", "path", paths)
+    metrics.gauges("swarmd_gateway_works", "1: the region answers.", "", lambda: named({"works": ""}))
+    metrics.gauges(
+        "swarmd_gateway_shares", "Sixteenths of the swarm's objects that this gateway publishes.", "",
+        lambda: named({"shares": ""}),
+    )  # fmt: skip
+
+
+_GATEWAY_COUNTED = {
+    "frames": "sent",
+    "bytes": "sent_bytes",
+    "answers": "answered",
+    "acknowledged": "acknowledged_rows",
+    "refused": "refused_rows",
+    "dropped": "dropped_rows",
+    "unopened": "unopened",
+    "switches": "path_switches",
+    "bundles": "bundles",
+    "questions": "questions",
+    "unanswered": "questions_unanswered",
+}
+"""What a gateway's figures are called as counters."""
 
 
 def all_counters(parts: Parts) -> Mapping[str, int]:

@@ -63,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
         heard = "the region answers by" if gateway["works"] else "the region does not answer by"
         waits = f"{gateway['waiting']} rows wait, {gateway['dropped']} were dropped, {gateway['refused']} refused"
         print(f"  gateway     {heard} {gateway['path']}, {waits}")
+        for path, problem in gateway.get("paths", {}).items():
+            if problem:
+                print(f"              {problem if path in problem else f'{path}: {problem}'}")
     for one in status.get("neighbours", ()):
         what = f"{one['positions']} positions, {one['claims']} claims"
         spent = f", {one['spent_cells']} cells kept too long" if one["spent_cells"] else ""

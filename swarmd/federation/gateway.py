@@ -292,6 +292,9 @@ class Gateway:
             "waiting_bytes": self._outbox.size_bytes,
             "dropped": self._outbox.dropped_rows,
             "path": self._settings.paths[self._sending.flow.first],
+            "paths": {
+                one.name: "" if one.connected else one.problem or "not connected" for one in self._sending.uplinks
+            },
             "switches": self._sending.flow.switches,
             "works": bool(self._is_claimed),
             "shares": len(self._publisher.shares),

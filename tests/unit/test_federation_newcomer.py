@@ -2,21 +2,25 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from swarmd.api.metrics import Metrics
+from swarmd.brain.above import Above
 from swarmd.cli.main import main
 from swarmd.errors import ConfigError, DaemonError
 from swarmd.events.kinds import ALERTS
 from swarmd.federation.gateway import ALERT, SILENT_NS, Gateway
 from swarmd.federation.history import files_of
-from swarmd.federation.outbox import FILE_NAME, Outbox
+from swarmd.federation.outbox import FILE_NAME, Outbox, Waiting
 from swarmd.federation.region import NAMED_MAX
 from swarmd.federation.rows import ObjectQuery
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.uplink import Place
-from swarmd_protocols.federation.wire import Pair, Way
+from swarmd_protocols.federation.wire import Pair, RowKind, Way
 from swarmd_protocols.ids import NodeId
 from tests.support.federation_daemon import MeshDaemon
 from tests.support.federation_world import CRYPTO, REGION_SEED, make_world
@@ -66,6 +70,42 @@ def test_a_region_that_never_answers_is_an_alert_with_its_remedy_until_it_does(t
     assert texts[1:] == ["broker mqtt://broker: Connection refused", ""]
     assert {arguments["code"] for _, arguments in daemon.commands} == {ALERT}
     assert "swarmd region pin" in ALERTS[ALERT].remedy
+    outbox.close()
+
+
+def test_what_waits_and_each_path_are_metrics_also_after_a_second_start(tmp_path: Path) -> None:
+    one, _, uplink, outbox = silent(tmp_path)
+    parts: Any = SimpleNamespace(metrics=Metrics())
+    above = Above(parts)
+    assert "swarmd_gateway" not in parts.metrics.render().decode()
+    rest = {
+        "_answering": SimpleNamespace(counts={"questions": 2, "unanswered": 1}),
+        "_publisher": SimpleNamespace(shares={1, 2}, unproven=0),
+        "_descent": SimpleNamespace(fetched=0),
+        "_outbox": outbox,
+    }
+    for name, value in rest.items():
+        setattr(one, name, value)
+    outbox.put([Waiting(RowKind.OBJECT, b"k", b"body")], 1)
+    one.refused = 3
+    for _ in range(2):
+        above.show(one.status)
+    uplink.connected, uplink.problem = False, "broker mqtt://broker: Connection refused"
+    rows = [line for line in parts.metrics.render().decode().splitlines() if line.startswith("swarmd_gateway")]
+    assert len(rows) == len(set(rows)), "two starts say everything twice"
+    for row in (
+        'swarmd_gateway_connected{path="mqtt://broker"} 0',
+        "swarmd_gateway_waiting_rows 1",
+        f"swarmd_gateway_waiting_bytes {outbox.size_bytes}",
+        "swarmd_gateway_works 0",
+        "swarmd_gateway_shares 2",
+        'swarmd_gateway_total{what="refused_rows"} 3',
+        'swarmd_gateway_total{what="dropped_rows"} 0',
+        'swarmd_gateway_total{what="acknowledged_rows"} 0',
+        'swarmd_gateway_total{what="questions_unanswered"} 1',
+    ):
+        assert row in rows
+    assert one.status()["paths"] == {"mqtt://broker": "broker mqtt://broker: Connection refused"}
     outbox.close()
 
 
