@@ -10,8 +10,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from swarmd.federation.lines import Line
 from swarmd.federation.marks import Marks
 from swarmd.federation.store import Store, add_trust, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
@@ -59,8 +60,6 @@ PAUSE_AGAIN_S = 0.5
 """Between two answers to a gateway that its swarm's quota is used up: frames beyond it would cost as much as any."""
 NAMED_MAX = 16
 """Swarms whose frames are nothing here and that are named, each once: anybody may invent more."""
-KNOWN_KEPT = 4 * KNOWN_MAX
-"""Objects that one gateway has still to be told of; what is not told costs it bytes, and nothing else."""
 
 _UNPINNED = (
     "frames come of a swarm that is not pinned here ({}); if it is to be: swarmd region pin DIR NAME --root "
@@ -70,32 +69,6 @@ _UNOPENED = (
     "{}: frames come that open under no key of this region; set federation.region_key of its gateways to what "
     "swarmd region show prints here"
 )
-
-
-@dataclass(slots=True)
-class _Line:
-    """A gateway that was heard."""
-
-    public_key: bytes
-    path: int
-    heard_s: float
-    have: int = 0
-    log: bytes = b""
-    known: dict[bytes, Known] = field(default_factory=dict)
-    """What others brought, and it has not been told."""
-    down_seen: int = 0
-    rows_sent: tuple[int, int] = (-1, -1)
-    """Of the last rows that went down: after which, and the newest that there was."""
-    rows_s: float = float("-inf")
-    paused_s: float = float("-inf")
-    life: int = 0
-    """Above that which it has heard, where that is above the region's own."""
-
-    def learn(self, known: Iterable[Known]) -> None:
-        """It is to be told of these."""
-        self.known.update((one.object_id, one) for one in known)
-        while len(self.known) > KNOWN_KEPT:
-            del self.known[next(iter(self.known))]
 
 
 class Region:
@@ -138,7 +111,7 @@ class Region:
             gate = Gate(pin, seed, crypto, store.trust(name), store.lives(name), strangers, clock_ms)
             self.gates[gate.key] = gate
         store.know_swarms(pins)
-        self._lines: dict[bytes, dict[NodeId, _Line]] = {key: {} for key in self.gates}
+        self._lines: dict[bytes, dict[NodeId, Line]] = {key: {} for key in self.gates}
         """Swarm to its gateways that were heard."""
         self._down = {key: Allowance(gate.pin.quota_bytes_s, DOWN_BURST_BYTES) for key, gate in self.gates.items()}
         """Swarm to what may go down to it at once."""
@@ -149,7 +122,7 @@ class Region:
         self._gathered: list[tuple[int, Gate, Heard]] = []
         self._gathered_of: dict[bytes, int] = {}
         """Swarm to how many of these are its."""
-        self._above: dict[tuple[bytes, NodeId], list[bytes]] = {}
+        self._above: dict[tuple[bytes, NodeId], set[bytes]] = {}
         """(swarm, gateway) to objects of which it has said a word that is not the greatest."""
         self._is_gathering = asyncio.Event()
         self._named: set[bytes] = set()
@@ -254,7 +227,6 @@ class Region:
             self._hear(path, gate, heard, now_s)
         for key, by in fresh.items():
             self._spread(self.gates[key], by, now_s)
-        self._tell_what_stands()
         for path, gate, heard in gathered:
             self._acknowledge(path, gate, heard)
 
@@ -292,7 +264,7 @@ class Region:
                     if store.put_object(swarm, taken, heard.gateway, gate.pin.confirm_observers, now_ms):
                         news.append(taken.object_id)
                     else:
-                        self._above.setdefault((gate.key, heard.gateway), []).append(taken.object_id)
+                        self._above.setdefault((gate.key, heard.gateway), set()).add(taken.object_id)
                 case RecordRow():
                     store.put_record(swarm, taken)
                 case Report():
@@ -332,11 +304,11 @@ class Region:
         if line is None:
             if not heard.is_certified:
                 return
-            line = lines[heard.gateway] = _Line(heard.public_key, path, now_s)
+            line = lines[heard.gateway] = Line(heard.public_key, path, now_s)
         line.path, line.heard_s = path, now_s
         self._take_have(line, heard)
 
-    def _take_have(self, line: _Line, heard: Heard) -> None:
+    def _take_have(self, line: Line, heard: Heard) -> None:
         """Up to where it has the log; or a life that was this region's before its clock or its file was set back."""
         have = heard.up.have
         if have.log != LIFE_HEARD:
@@ -355,25 +327,19 @@ class Region:
                 if gateway != author:
                     line.learn(known)
 
-    def _tell_what_stands(self) -> None:
-        """Tell who said a word that is not the greatest what is: with the acknowledgement, or it would take its own
-        for what the region shows."""
-        above, self._above = self._above, {}
-        for (key, gateway), objects in above.items():
-            line = self._lines[key].get(gateway)
-            if line is not None:
-                line.learn(self._store.known(key.hex(), objects))
-
     def _acknowledge(self, path: int, gate: Gate, heard: Heard) -> None:
         line = self._lines[gate.key].get(heard.gateway)
         if line is None:
             # A key without a certificate is asked for one; it has no place of its own yet.
-            line = _Line(heard.public_key, path, 0.0)
+            line = Line(heard.public_key, path, 0.0)
             self._take_have(line, heard)
         elif heard.is_past:
             line = replace(line, path=path)
         done = {seq for seq, _ in heard.taken} | {seq for seq, _ in heard.refused} | set(heard.known_before)
         life = gate.life_of(heard.gateway)
+        # With the acknowledgement itself, or who said less would take its own word for what the region shows.
+        less = self._above.get((gate.key, heard.gateway), set())
+        said = [one.object_id for _, one in heard.taken if isinstance(one, Derived) and one.object_id in less]
         self._answer(
             gate,
             heard.gateway,
@@ -385,6 +351,7 @@ class Region:
                 tuple(heard.wanted[:WANTED_MAX]),
                 life=life if life > heard.life else 0,
             ),
+            self._store.known(gate.key.hex(), said),
         )
 
     # --- Down ---------------------------------------------------------------------------------------------------------
@@ -432,13 +399,13 @@ class Region:
         if gone:
             self._say(f"{gone} words of history were dropped before they were exported: swarmd region export")
 
-    def _answer(self, gate: Gate, gateway: NodeId, line: _Line, down: Down) -> None:
-        """Send an answer, and with it what else there is for this gateway."""
+    def _answer(self, gate: Gate, gateway: NodeId, line: Line, down: Down, stands: Iterable[Known] = ()) -> None:
+        """Send an answer, and with it what stands of what it answers, and what else there is for this gateway."""
         # A key that is no gateway's, or no more, is asked for certificates and told nothing else.
         is_gateway = gate.is_gateway(line.public_key)
         if not is_gateway:
             line.known.clear()
-        known = tuple(line.known.values())[:KNOWN_MAX]
+        known = tuple({**{one.object_id: one for one in stands}, **line.known}.values())[:KNOWN_MAX]
         rows = self._rows_for(gate, line) if is_gateway else []
         full = Down(
             down.epoch,
@@ -468,7 +435,7 @@ class Region:
         if count != self._down_seen:
             self._down_seen, self._newest = count, newest_down(self._store)
 
-    def _rows_for(self, gate: Gate, line: _Line) -> list[DownRow]:
+    def _rows_for(self, gate: Gate, line: Line) -> list[DownRow]:
         rows: list[DownRow] = []
         size = 0
         have = line.have if line.log == self._store.log else 0

@@ -376,3 +376,32 @@ def a_long_log_comes_down_at_once(folder: Path) -> None:
     assert time.monotonic() - began_s < 20, "a slow machine shows nothing"
     assert len(taken) == 30, "what there is for a swarm comes by one frame a second"
     world.close()
+
+
+def who_says_less_is_told_with_each_acknowledgement(folder: Path) -> None:
+    """Two frames of words that are not the greatest are written at once, and the first answer is lost: what the second
+    acknowledges comes with what stands, or its gateway would take its own word for what the region shows."""
+    world = make_world(folder, random.Random(1), 1, 2)
+    mine, other = world.swarms[0].gateways
+    for gateway in (mine, other):
+        gateway.say(90, 500)
+        world.settle()
+    for thing in (1, 2):
+        other.say(thing, 500, world.stamp + 1_000)
+    world.settle()
+    mine.known.clear()
+    least = [mine.say(1, 600).object_id]
+    world.pump(100)
+    least.append(mine.say(2, 600).object_id)
+    world.pump(100)
+    for frame in world.flying:
+        world.deliver(frame)
+    world.flying.clear()
+    world.region.write()
+    answers = [one for one in world.flying if one.place.gateway == mine.node]
+    assert len(answers) == 2, "not two frames, or not two answers"
+    world.deliver(answers[1])
+    assert least[1] in mine.known, "a word that is not the greatest is acknowledged, and nobody says what stands"
+    world.settle()
+    assert least[0] in mine.known
+    world.close()

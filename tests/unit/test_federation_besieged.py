@@ -94,7 +94,15 @@ def nothing_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(region, "DOWN_BURST_BYTES", 0)
 
 
+def nothing_stands(patch: pytest.MonkeyPatch) -> None:
+    whole = Region._answer
+    patch.setattr(
+        Region, "_answer", lambda self, gate, gateway, line, down, stands=(): whole(self, gate, gateway, line, down)
+    )
+
+
 LAWS = [
+    (besieged.who_says_less_is_told_with_each_acknowledgement, nothing_stands),
     (besieged.who_lies_about_its_place_in_the_log_is_told_little, news_is_free),
     (besieged.a_long_log_comes_down_at_once, nothing_at_once),
     (besieged.who_has_no_certificate_keeps_nothing_back, who_is_asked_for_waits),
