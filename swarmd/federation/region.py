@@ -42,7 +42,8 @@ from swarmd_protocols.releases.reports import Report
 GATHER_S = 0.02
 """Seconds for which frames are gathered before they are written down together: a fiftieth of what a row may take."""
 GATHERED_MAX = 512
-"""Frames that wait to be written down; beyond, they are dropped, and come again."""
+"""Frames that wait to be written down; beyond, they are dropped, and come again, but for a swarm's equal part of as
+many, one at the least: several that say the smallest frames without end take none of another's."""
 GATHERED_OF_ONE = GATHERED_MAX // 4
 """Of one swarm, for the same reason as `gate.STRANGERS_BURST_BYTES`: the smallest frames cost its quota little."""
 LIVE_S = 15.0
@@ -162,7 +163,8 @@ class Region:
                 self._name(place.swarm, _UNPINNED.format(place.swarm.hex()))
             return
         of_one = self._gathered_of.get(gate.key, 0)
-        if len(self._gathered) >= GATHERED_MAX or of_one >= GATHERED_OF_ONE:
+        most = GATHERED_OF_ONE if len(self._gathered) < GATHERED_MAX else max(1, GATHERED_MAX // len(self.gates))
+        if of_one >= min(most, GATHERED_OF_ONE):
             self.counts["dropped"] += 1
             return
         unopened = gate.counts.get("unopened", 0)

@@ -405,3 +405,27 @@ def who_says_less_is_told_with_each_acknowledgement(folder: Path) -> None:
     world.settle()
     assert least[0] in mine.known
     world.close()
+
+
+def four_swarms_take_no_fifth_ones_place(folder: Path) -> None:
+    """Four swarms say the smallest frames without end, each within its part of what waits: a fifth is heard."""
+    world = make_world(folder, random.Random(1), 5, 1)
+    *hostile, good = world.swarms
+    for swarm in world.swarms:
+        swarm.gateways[0].say(1, 500)
+    world.settle()
+    good.gateways[0].say(2, 500)
+    up = Up(bytes(8), 1, 0, 0, Have(bytes(8), 0))
+    for swarm in hostile:
+        [mine] = swarm.gateways
+        pair = Pair(CRYPTO, mine.identity.seed, CRYPTO.public_key(REGION_SEED))
+        for number in range(2 * region.GATHERED_OF_ONE):
+            frame = pair.seal(Way.UP, swarm.pin.key, 1 << 40, number, SALT, up)
+            world.region.on_frame(0, Place(swarm.pin.key, Way.UP, mine.node), frame)
+    world.pump(500)
+    for one in world.flying:
+        world.deliver(one)
+    assert len(world.region._gathered) < 2 * region.GATHERED_MAX
+    world.region.write()
+    assert len(world.seen(good)) == 2, "four swarms' small frames take a fifth one's place"
+    world.close()

@@ -74,8 +74,19 @@ def a_reserve_without_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reserves, "of", lambda self, gateway: Allowance(1, 1))
 
 
+def a_queue_that_is_full(patch: pytest.MonkeyPatch) -> None:
+    hear = Region.on_frame
+
+    def on_frame(self: Region, path: int, place: Any, frame: bytes) -> None:
+        if len(self._gathered) < region.GATHERED_MAX:
+            hear(self, path, place, frame)
+
+    patch.setattr(Region, "on_frame", on_frame)
+
+
 def one_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(region, "GATHERED_OF_ONE", region.GATHERED_MAX)
+    a_queue_that_is_full(patch)
 
 
 def any_time(patch: pytest.MonkeyPatch) -> None:
@@ -109,6 +120,7 @@ LAWS = [
     (besieged.a_stolen_gateway_keeps_no_revocation_away, no_reserve),
     (besieged.a_stolen_gateway_keeps_no_revocation_away, a_reserve_without_end),
     (besieged.small_frames_take_no_others_place, one_queue),
+    (besieged.four_swarms_take_no_fifth_ones_place, a_queue_that_is_full),
     (besieged.what_will_be_seen_is_refused, any_time),
     (besieged.a_region_whose_clock_was_ahead_is_heard, nobody_hears_of_lives),
     (besieged.a_region_is_heard_after_a_second_one_has_gone, no_life_is_told),
