@@ -59,6 +59,8 @@ DOWN_BURST_BYTES = 1 << 20
 beyond, each gateway gets some each `ROWS_AGAIN_S`: one that lies about it has small frames answered by large ones."""
 PAUSE_AGAIN_S = 0.5
 """Between two answers to a gateway that its swarm's quota is used up: frames beyond it would cost as much as any."""
+REFUSED_AGAIN_S = 60.0
+"""Between two words to people on rows of one swarm that are refused: a clock that is ahead has all of them refused."""
 NAMED_MAX = 16
 """Swarms whose frames are nothing here and that are named, each once: anybody may invent more."""
 
@@ -128,6 +130,8 @@ class Region:
         self._is_gathering = asyncio.Event()
         self._named: set[bytes] = set()
         """Swarms of which it was said that their frames are nothing here."""
+        self._refused_s: dict[bytes, float] = {}
+        """Swarm to when it was said last that rows of it are refused."""
         self._down_seen = -1
         self._newest: Mapping[str, int] = {}
         """Swarm to the highest number of what there is for it."""
@@ -231,6 +235,17 @@ class Region:
             self._spread(self.gates[key], by, now_s)
         for path, gate, heard in gathered:
             self._acknowledge(path, gate, heard)
+            if heard.refused and heard.is_certified:
+                self._tell_refused(gate, heard, now_s)
+
+    def _tell_refused(self, gate: Gate, heard: Heard, now_s: float) -> None:
+        """Say whose rows do not hold, and why: where a clock is wrong, nothing else shows it here."""
+        if now_s - self._refused_s.get(gate.key, float("-inf")) >= REFUSED_AGAIN_S:
+            self._refused_s[gate.key] = now_s
+            held = gate.trust.certified(heard.gateway)
+            name = f"{heard.gateway.hex()[:16]}" if held is None else f"{held.name} ({heard.gateway.hex()[:16]})"
+            more = f", and {len(heard.refused) - 1} more of its frame" if len(heard.refused) > 1 else ""
+            self._say(f"{gate.pin.name}: a row of its gateway {name} is refused: {heard.refused[0][1]}{more}")
 
     def _write_apart(self, gate: Gate, heard: Heard, now_ms: int) -> list[bytes]:
         """One frame's rows, as `_write_one`; where one cannot be written, it is refused and the others are written."""
