@@ -16,6 +16,7 @@ from swarmd.errors import ConfigError, DaemonError
 from swarmd.federation.above import GatewayDaemon
 from swarmd.federation.answering import Answering
 from swarmd.federation.descent import Descent
+from swarmd.federation.lives import LIFE_MAX
 from swarmd.federation.outbox import FILE_NAME, Done, Outbox
 from swarmd.federation.publisher import SCAN_S, Publisher
 from swarmd.federation.sending import Sending
@@ -97,6 +98,7 @@ class Gateway:
         self._make_uplink = make_uplink
         self._is_claimed: bool | None = None
         self._silence = ""
+        self._is_copied = False
         self._wake = asyncio.Event()
         self.refused = 0
         """Rows that the region refused for good: this gateway is wrong, or lies."""
@@ -232,6 +234,13 @@ class Gateway:
             nodes = [NodeId(node) for node in down.wanted]
             self._outbox.put(self._publisher.trust_of(nodes), round(time.time() * 1000))
             self._take_back(nodes)
+        if down.life > LIFE_MAX and not self._is_copied:
+            self._is_copied = True
+            self._daemon.note_problem(
+                "gateway",
+                "the region hears somebody else who has this node's key, and this one no more: have an officer revoke "
+                "this node, and enrol it anew",
+            )
         if down.known:
             self._publisher.on_known(down.known)
         log = self._outbox.have[0]

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from swarmd.federation.lives import LIFE_MAX
 from swarmd.federation.outbox import Done, Held, Outbox
 from swarmd.federation.uplink import Place, Uplink
 from swarmd_protocols.errors import IdentityError, WireError
@@ -130,7 +131,7 @@ class Sending:
         done = outbox.acknowledge(down.acked) if is_ours else []
         self.flow.answered(down.acked if is_ours else (), path, down.pause_ms, now_ns)
         self.counts["acknowledged"] += len(done)
-        if down.life > outbox.life:
+        if outbox.life < down.life <= LIFE_MAX:
             outbox.begin_life(down.life)
         self._on_down(down, done)
         return True

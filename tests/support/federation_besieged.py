@@ -19,6 +19,7 @@ from swarmd.federation.uplink import Place
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.federation.gate import Gate, Heard, Pin
 from swarmd_protocols.federation.objects import EPOCH_UNIX_MS
+from swarmd_protocols.federation.shares import ROLE
 from swarmd_protocols.federation.wire import (
     LIFE_HEARD,
     NUMBER_MAX,
@@ -289,6 +290,9 @@ def what_will_be_seen_is_refused(folder: Path) -> None:
     world.settle()
     assert set(world.seen(swarm)) == {found.object_id}, "what will be seen is shown"
     assert "set the clock" in gateway.refused[0]
+    [said] = [text for text in world.said if "refused" in text]
+    for part in ("s0: ", "gateway g0 (", gateway.node.hex()[:16], "set the clock"):
+        assert part in said, "nobody at the region is told of it"
     world.close()
 
 
@@ -428,4 +432,34 @@ def four_swarms_take_no_fifth_ones_place(folder: Path) -> None:
     assert len(world.region._gathered) < 2 * region.GATHERED_MAX
     world.region.write()
     assert len(world.seen(good)) == 2, "four swarms' small frames take a fifth one's place"
+    world.close()
+
+
+def a_thief_of_a_key_spoils_no_outbox(folder: Path) -> None:
+    """Who has a gateway's key speaks in the last of all lives: the device that is enrolled anew on the same disk is
+    heard, also after a restart."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    gateway.say(1, 500)
+    world.settle()
+    pair = Pair(CRYPTO, gateway.identity.seed, CRYPTO.public_key(REGION_SEED))
+    frame = pair.seal(Way.UP, swarm.pin.key, NUMBER_MAX, 0, SALT, Up(bytes(8), 1, 0, 0, Have(bytes(8), 0)))
+    world.region.on_frame(0, Place(swarm.pin.key, Way.UP, gateway.node), frame)
+    world.region.write()
+    gateway.say(2, 500)
+    for _ in range(4):
+        world.pump(2_000)
+        for one in world.flying:
+            world.deliver(one)
+        world.flying.clear()
+        world.region.write()
+    assert len(world.seen(swarm)) == 1
+    gateway.identity = make_dev_identity(swarm.secret, swarm.name, "anew", CRYPTO, roles=[ROLE])
+    gateway.node = gateway.identity.node
+    for thing in (3, 4):
+        gateway.kill()
+        gateway.say(thing, 500)
+        world.settle(20)
+    assert len(world.seen(swarm)) == 4
     world.close()

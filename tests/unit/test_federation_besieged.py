@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from swarmd.errors import ConfigError
-from swarmd.federation import descent, lives, outbox, region
+from swarmd.federation import descent, lives, outbox, region, sending
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
@@ -112,7 +112,12 @@ def nothing_stands(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def any_life_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sending, "LIFE_MAX", 1 << 62)
+
+
 LAWS = [
+    (besieged.a_thief_of_a_key_spoils_no_outbox, any_life_is_taken),
     (besieged.who_says_less_is_told_with_each_acknowledgement, nothing_stands),
     (besieged.who_lies_about_its_place_in_the_log_is_told_little, news_is_free),
     (besieged.a_long_log_comes_down_at_once, nothing_at_once),
