@@ -25,11 +25,11 @@ from swarmd.federation.rows import ObjectQuery, ObjectsAnswer, SiteAnswer
 from swarmd.federation.settings import RegionConfig, read_pins, read_seed
 from swarmd.federation.store import Store, gateways_of, word_of
 from swarmd.federation.uplink import Place
-from swarmd.federation.uplink_zenoh import ZenohAddress, import_zenoh, read_address, settings_of
+from swarmd.federation.uplink_zenoh import FRAME_LEAST_BYTES, ZenohAddress, import_zenoh, read_address, settings_of
 from swarmd_protocols.crypto import Crypto, NaClCrypto
 from swarmd_protocols.federation.gate import Gate, Pin
 from swarmd_protocols.federation.objects import Derived
-from swarmd_protocols.federation.wire import ASK_ROWS_MAX, SALT_BYTES, Ask, SiteRow, Way
+from swarmd_protocols.federation.wire import ASK_ROWS_MAX, FRAME_MAX_BYTES, SALT_BYTES, Ask, SiteRow, Way
 from swarmd_protocols.ids import NodeId
 
 WAIT_S = 0.6
@@ -39,8 +39,9 @@ AGAIN_S = 0.2
 connected knows nobody yet. A question that was answered is answered no second time."""
 ASKED_MAX = 2
 """Gateways of a swarm that are asked: each knows all that its swarm shows."""
-FRAMES_MAX = 4_096
-"""Frames of answers that wait to be read; more are dropped, and their site counts as one that has not answered."""
+WAITING_MAX_BYTES = 32 << 20
+"""Frames of answers that wait to be read, all routers together, each router's within an equal part; more are dropped,
+and their site counts as one that has not answered. Forty of the largest honest answers."""
 
 
 class Question(NamedTuple):
@@ -209,10 +210,10 @@ def ask_gateways(
     life = round(time.time() * 1000)
     asked = questions(pins, store, read_seed(folder), crypto or NaClCrypto(), query, config.prefix, life)
     files = MqttConfig(ca_file=config.ca_file, cert_file=config.cert_file, key_file=config.key_file)
-    scatter = Scatter(asked, wait_s)
-    for path in paths:
+    scatter = Scatter(asked, wait_s, len(paths))
+    for router, path in enumerate(paths):
         # No daemon threads: what ends with the interpreter inside the library takes the whole process with it.
-        threading.Thread(target=scatter.ask, args=(read_address(path), config.prefix, files)).start()
+        threading.Thread(target=scatter.ask, args=(router, read_address(path), config.prefix, files)).start()
     told: dict[bytes, Told] = {}
     for question, frame in scatter.frames():
         take(told, question, frame)
@@ -237,12 +238,16 @@ class Scatter:
     Args:
         questions: What is asked.
         wait_s: Seconds for all of it.
+        routers: How many there are.
     """
 
-    def __init__(self, questions: Sequence[Question], wait_s: float) -> None:
+    def __init__(self, questions: Sequence[Question], wait_s: float, routers: int = 1) -> None:
         self._questions = questions
         self._deadline_s = time.monotonic() + wait_s
-        self._frames: queue.Queue[tuple[Question, bytes]] = queue.Queue(FRAMES_MAX)
+        self._frames: queue.SimpleQueue[tuple[int, Question, bytes]] = queue.SimpleQueue()
+        self._waiting = [0] * routers
+        """Bytes that wait of each router."""
+        self._lock = threading.Lock()
         self._over = threading.Event()
         self.reached: list[ZenohAddress] = []
         """Routers to which a connection stood."""
@@ -251,15 +256,28 @@ class Scatter:
         """Frames as they come, until the time is over."""
         while (left_s := self._deadline_s - time.monotonic()) > 0 and self._questions:
             try:
-                yield self._frames.get(timeout=left_s)
+                router, question, frame = self._frames.get(timeout=left_s)
             except queue.Empty:
                 return
+            with self._lock:
+                self._waiting[router] -= len(frame) + FRAME_LEAST_BYTES
+            yield question, frame
+
+    def take(self, router: int, question: Question, payload: Any) -> None:
+        """A frame that has come by a router, in a thread of Zenoh's: bytes from anybody."""
+        size = len(payload)
+        with self._lock:
+            held = self._waiting[router] + size + FRAME_LEAST_BYTES
+            if size > FRAME_MAX_BYTES or held > WAITING_MAX_BYTES // len(self._waiting):
+                return
+            self._waiting[router] = held
+        self._frames.put((router, question, bytes(payload)))
 
     def end(self) -> None:
         """Nothing more is wanted; connections close by themselves."""
         self._over.set()
 
-    def ask(self, address: ZenohAddress, prefix: str, files: MqttConfig) -> None:
+    def ask(self, router: int, address: ZenohAddress, prefix: str, files: MqttConfig) -> None:
         """Ask by one router; in a thread. A router that cannot be reached is one that brings no answer."""
         zenoh = import_zenoh()
         config = zenoh.Config()
@@ -278,18 +296,18 @@ class Scatter:
             wait_s = AGAIN_S
             while (left_s := self._deadline_s - time.monotonic()) > 0:
                 for question in self._questions:
-                    self._put(session, question)
+                    self._put(router, session, question)
                 if self._over.wait(min(wait_s, left_s)):
                     break
                 wait_s *= 2
 
-    def _put(self, session: Any, question: Question) -> None:
+    def _put(self, router: int, session: Any, question: Question) -> None:
         zenoh = import_zenoh()
 
         def hear(reply: Any) -> None:
             sample = reply.ok
-            if sample is not None and not self._frames.full():
-                self._frames.put_nowait((question, bytes(sample.payload)))
+            if sample is not None:
+                self.take(router, question, sample.payload)
 
         left_s = max(0.05, self._deadline_s - time.monotonic())
         session.get(

@@ -6,10 +6,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swarmd.errors import DaemonError
+from swarmd.federation import live
 from swarmd.federation.answering import ANSWERS_BURST_BYTES, LOOK_BYTES, Answering
 from swarmd.federation.live import Question, Told, ask_gateways, laid_over, questions, take
 from swarmd.federation.outbox import FILE_NAME, Outbox
@@ -261,3 +263,24 @@ def test_a_router_that_was_not_reached_is_named(asked: Asked, tmp_path: Path, mo
         )
     assert [site.stale for site in answer.sites] == [True]
     assert said == [f"no router was reached at {nobody} within 0.2 s"]
+
+
+def test_what_a_hostile_router_says_takes_little_room_and_none_of_another_router(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "WAITING_MAX_BYTES", 1 << 20)
+    one: Any = object()
+    scatter = live.Scatter([one], 60.0, routers=2)
+    for _ in range(100):
+        scatter.take(0, one, bytes(90_000))
+    for _ in range(10_000):
+        scatter.take(0, one, b"")
+    assert 5 <= scatter._frames.qsize() < 5 + 90_000 // 512
+    scatter.take(1, one, bytes(live.FRAME_MAX_BYTES + 1))
+    scatter.take(1, one, b"honest")
+    frames = scatter.frames()
+    while next(frames)[1] != b"honest":
+        pass
+    assert scatter._waiting == [0, 0], "what was read still takes room"
+    scatter.take(0, one, bytes(90_000))
+    assert scatter._frames.qsize() == 1
