@@ -13,15 +13,16 @@ import base64
 import http.client
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from swarmd.errors import DaemonError
+from swarmd.federation import steady
 from swarmd.federation.above import GatewayDaemon
 from swarmd.federation.outbox import Outbox
 from swarmd.release.author import STATEMENT, blob_digests
+from swarmd_models.bounded_file import open_regular
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import ProtocolError, WireError
 from swarmd_protocols.federation.facts import note_key, open_fact
@@ -35,11 +36,6 @@ BUNDLES_MAX = 1_024
 """Bundles that wait to be fetched, half a megabyte as a rule; the oldest are passed over."""
 TRIES = 3
 """Attempts to fetch a bundle from each of its sources."""
-FETCH_S = 120.0
-"""Seconds without a byte after which a source is given up."""
-LEAST_BYTES_S = 512
-"""Slower than this, after the first `FETCH_S`, a source is given up too: one that says a byte a minute would keep all
-other bundles waiting for ever."""
 _PAUSE_S = 2.0
 """Seconds before the second attempt; twice as many before each further one."""
 _PIECE_BYTES = 32_768
@@ -245,12 +241,12 @@ def _lies_below(source: str, place: str) -> bool:
 def _read(source: str, name: str, most: int) -> bytes:
     """A file of a publication, at most so many bytes; blocks."""
     if not _is_address(source):
-        with (Path(source) / name).open("rb") as file:
+        with open_regular(Path(source) / name) as file:
             data = file.read(most + 1)
     else:
         address = f"{source.rstrip('/')}/{name}"
         try:
-            with _OPENER.open(address, timeout=FETCH_S) as answer:
+            with steady.OPENER.open(address, timeout=steady.FETCH_S) as answer:
                 data = _body(answer, most, address)
         except urllib.error.URLError as error:
             raise OSError(f"{address}: {error.reason}") from error
@@ -271,17 +267,6 @@ def _body(answer: http.client.HTTPResponse, most: int, address: str) -> bytes:
     data, began_s = bytearray(), time.monotonic()
     while len(data) <= most and (piece := answer.read1(min(_PIECE_BYTES, most + 1 - len(data)))):
         data += piece
-        if time.monotonic() - began_s > FETCH_S + len(data) / LEAST_BYTES_S:
-            raise OSError(f"{address} comes at less than {LEAST_BYTES_S} bytes a second")
+        if time.monotonic() - began_s > steady.FETCH_S + len(data) / steady.LEAST_BYTES_S:
+            raise OSError(f"{address} comes at less than {steady.LEAST_BYTES_S} bytes a second")
     return bytes(data)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An allowed address leads nowhere else."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        """None: the answer is an error."""
-        return
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)

@@ -1,5 +1,6 @@
 """Pipes, clocks, copies of files, stolen keys: laws of `tests/support/federation_besieged.py`, a mutant for each."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from swarmd.errors import ConfigError
-from swarmd.federation import descent, lives, outbox, region, sending
+from swarmd.federation import descent, lives, outbox, region, sending, steady
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
@@ -238,25 +239,40 @@ async def test_lives_that_are_over_take_no_room_in_a_gateway(tmp_path: Path) -> 
 class Drip(BaseHTTPRequestHandler):
     """A server that says a byte now and then, without end; of `/whole` all at once."""
 
+    protocol_version = "HTTP/1.1"
+
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
+        what = self.path.rpartition("/")[2]
         try:
-            if self.path.endswith("whole"):
-                self.wfile.write(bytes(100_000))
+            if what == "continues":
+                for _ in range(100_000):
+                    self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            elif what == "head":
+                self._drip(b"HTTP/1.1 200 OK\r\nX: " + bytes(100))
+            elif what == "chunk":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+                self._drip(bytes(100))
             else:
-                for _ in range(100):
-                    self.wfile.write(b"x")
-                    time.sleep(0.05)
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                if what == "whole":
+                    self.wfile.write(bytes(100_000))
+                else:
+                    self._drip(bytes(100))
         except OSError:
             pass
+        self.close_connection = True
+
+    def _drip(self, data: bytes) -> None:
+        for one in data:
+            self.wfile.write(bytes((one,)))
+            time.sleep(0.05)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 def test_a_source_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descent, "FETCH_S", 0.3)
+    monkeypatch.setattr(steady, "FETCH_S", 0.3)
     with ThreadingHTTPServer(("127.0.0.1", 0), Drip) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -265,8 +281,19 @@ def test_a_source_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
             assert descent._read(place, "whole", 200_000) == bytes(100_000)
             with pytest.raises(OSError, match="larger than the 99999 bytes"):
                 descent._read(place, "whole", 99_999)
-            with pytest.raises(OSError, match="less than 512 bytes a second"):
-                descent._read(place, "drip", 200_000)
+            for what in ("drip", "head", "chunk"):
+                began_s = time.monotonic()
+                with pytest.raises(OSError, match="less than 512 bytes a second"):
+                    descent._read(place, what, 200_000)
+                assert time.monotonic() - began_s < 3
+            with pytest.raises(OSError, match="its head is larger than 65536 bytes"):
+                descent._read(place, "continues", 200_000)
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_pipe_in_a_publication_keeps_no_bundle_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "statement")
+    with pytest.raises(OSError, match="no regular file"):
+        descent._read(str(tmp_path), "statement", 10)
