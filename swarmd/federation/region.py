@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from swarmd.federation.lines import Line
 from swarmd.federation.marks import Marks
+from swarmd.federation.seers import Judging
 from swarmd.federation.store import Store, add_trust, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
 from swarmd_protocols.crypto import Crypto
@@ -120,6 +121,7 @@ class Region:
         """Swarm to what may go down to it at once."""
         self._unkept: set[bytes] = set()
         """Swarms whose trust has news that the disk did not take."""
+        self._judging = Judging(key.hex() for key in self.gates)
         self._told = set(self.gates)
         """Swarms of which more statements may be on the disk than count: all that came, until the bounds are kept."""
         self._gathered: list[tuple[int, Gate, Heard]] = []
@@ -223,9 +225,11 @@ class Region:
                         fresh.setdefault(gate.key, {}).setdefault(heard.gateway, []).extend(
                             self._write_apart(gate, heard, now_ms)
                         )
+                self._judge_seers()
         except BaseException:
             # A gate has taken its statements: said again they are no news to it, so the next turn writes all of them.
             self._unkept |= spoken
+            self._judging.restart(key.hex() for key in self.gates)
             raise
         self._unkept -= {gate.key for _, gate, heard in gathered if not heard.is_past}
         self._look_down()
@@ -306,12 +310,16 @@ class Region:
                 add_trust(self._store, gate.key.hex(), taken.kind, taken.statement)
                 self._told.add(gate.key)
         if any(isinstance(taken, TrustTaken) and taken.kind in ("root", "revoke") for _, taken in heard.taken):
-            self._store.shut_out(gate.key.hex(), gate.trust.revoked)
+            self._judging.begin(gate.key.hex())
 
     def _keep_trust(self, gate: Gate) -> None:
-        """Exactly what counts, and who is out by it. Inside a transaction."""
+        """Exactly what counts; who is out by it is judged next. Inside a transaction."""
         self._store.keep_trust(gate.key.hex(), [one for one in gate.trust.journalled() if one[0] != "group"])
-        self._store.shut_out(gate.key.hex(), gate.trust.revoked)
+        self._judging.begin(gate.key.hex())
+
+    def _judge_seers(self) -> None:
+        """Go on with who is out. Inside a transaction."""
+        self._store.shut_out(self._judging, lambda key: self.gates[bytes.fromhex(key)].trust.revoked)
 
     def _hear(self, path: int, gate: Gate, heard: Heard, now_s: float) -> None:
         if heard.is_past:
@@ -388,7 +396,17 @@ class Region:
             if now_s - tidy_s >= TIDY_S:
                 tidy_s = now_s
                 self.tidy(now_s)
+            if self._judging:
+                self._judge_on()
             await asyncio.sleep(0.25)
+
+    def _judge_on(self) -> None:
+        try:
+            with self._store.transaction():
+                self._judge_seers()
+        except sqlite3.Error:
+            # It is said where something is written.
+            self._judging.restart(key.hex() for key in self.gates)
 
     def _tell_paths(self, told: Mapping[str, str]) -> Mapping[str, str]:
         """Say what became of each path since the problems that were told, also that one is well."""
@@ -407,6 +425,7 @@ class Region:
             with self._store.transaction():
                 for key in sorted(self._told):
                     self._keep_trust(self.gates[key])
+                self._judge_seers()
             self._told.clear()
             self._marks.say([key for key, lines in self._lines.items() if lines], now_s)
             gone = self._store.tidy()

@@ -5,11 +5,14 @@ what that member alone had seen they say nothing more: so the region hides it, a
 """
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 
 from swarmd_protocols.ids import NodeId
 
+SLICE = 1_000
+"""Sets of seers that are judged in one go, up to 40 ms where all of them change; more than most swarms have. The
+200,000 that one may have are through in a minute."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS seers (swarm TEXT, seen_by TEXT, nodes TEXT, is_out INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (swarm, seen_by)) WITHOUT ROWID;
@@ -28,15 +31,61 @@ def note(database: sqlite3.Connection, swarm: str, observers: Sequence[NodeId]) 
     return seen_by
 
 
-def shut_out(database: sqlite3.Connection, swarm: str, revoked: Collection[bytes]) -> None:
-    """These nodes of a swarm are out, and no others. Inside a transaction."""
+class Judging:
+    """Whose sets of seers are to be judged after what was revoked last: some at a time, for a swarm may have as many
+    sets as objects, and revoke without end.
+
+    Args:
+        swarms: All of these, to begin with: an earlier run may have ended in between.
+    """
+
+    def __init__(self, swarms: Iterable[str]) -> None:
+        self._after = dict.fromkeys(swarms, "")
+        """Swarm to the set up to which its sets are judged."""
+        self._again: dict[str, None] = {}
+        """Swarms of which something was revoked meanwhile: once they are through, all of them come once more."""
+
+    def __len__(self) -> int:
+        return len(self._after)
+
+    def begin(self, swarm: str) -> None:
+        """Something of it was revoked, or holds anew."""
+        if self._after.setdefault(swarm, ""):
+            self._again[swarm] = None
+
+    def restart(self, swarms: Iterable[str]) -> None:
+        """What was judged was not written down: these and all that were not through begin anew."""
+        self._after |= dict.fromkeys((*self._after, *swarms), "")
+
+    def step(self, database: sqlite3.Connection, revoked_of: Callable[[str], Collection[bytes]]) -> None:
+        """Judge the next `SLICE` sets. Inside a transaction."""
+        left = SLICE
+        for swarm in list(self._after):
+            if left <= 0:
+                return
+            last, count = shut_out(database, swarm, revoked_of(swarm), self._after.pop(swarm), left)
+            left -= count
+            if last or swarm in self._again:
+                self._after[swarm] = last  # Behind the others.
+            if not last:
+                self._again.pop(swarm, None)
+
+
+def shut_out(
+    database: sqlite3.Connection, swarm: str, revoked: Collection[bytes], after: str, most: int
+) -> tuple[str, int]:
+    """These nodes of a swarm are out, and no others; (the last set that was judged, "" after all; how many were)."""
     out = {node.hex() for node in revoked}
-    rows = database.execute("SELECT seen_by, nodes, is_out FROM seers WHERE swarm = ?", (swarm,)).fetchall()
+    rows = database.execute(
+        "SELECT seen_by, nodes, is_out FROM seers WHERE swarm = ? AND seen_by > ? ORDER BY seen_by LIMIT ?",
+        (swarm, after, most),
+    ).fetchall()
     judged = [(bool(nodes) and out.issuperset(nodes.split()), seen_by, was_out) for seen_by, nodes, was_out in rows]
     database.executemany(
         "UPDATE seers SET is_out = ? WHERE swarm = ? AND seen_by = ?",
         [(is_out, swarm, seen_by) for is_out, seen_by, was_out in judged if is_out != bool(was_out)],
     )
+    return (rows[-1][0] if len(rows) == most else "", len(rows))
 
 
 def tidy(database: sqlite3.Connection, swarm: str) -> None:

@@ -18,7 +18,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -279,9 +279,9 @@ class Store:
         """(kind, statement) of what is kept of a swarm's trust."""
         return list(self._db.execute("SELECT kind, statement FROM trust WHERE swarm = ?", (swarm,)))
 
-    def shut_out(self, swarm: str, revoked: Collection[bytes]) -> None:
-        """These nodes of a swarm are out: what they alone saw is not shown. Inside a transaction."""
-        seers.shut_out(self._db, swarm, revoked)
+    def shut_out(self, judging: seers.Judging, revoked_of: Callable[[str], Collection[bytes]]) -> None:
+        """Go on with who is out: what they alone saw is not shown. Inside a transaction."""
+        judging.step(self._db, revoked_of)
 
     def keep_trust(self, swarm: str, statements: Iterable[tuple[str, bytes]]) -> None:
         """Keep exactly these. Inside a transaction."""

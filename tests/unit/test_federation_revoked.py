@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def a_revoked_member_is_out(folder: Path) -> None:
     assert set(world.seen(swarm)) == {good.object_id}
     assert world.store is not None
     with world.store.transaction():
-        world.store.shut_out(swarm.pin.key.hex(), ())
+        seers.shut_out(world.store._db, swarm.pin.key.hex(), (), "", 100)
     assert len(world.seen(swarm)) == 2, "let in again by officers, what it said counts again"
     world.close()
 
@@ -70,7 +71,7 @@ def test_a_revocation_that_the_disk_refused_at_first_hides_what_its_member_saw(t
 
 def test_a_region_that_hears_of_no_revocation_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def deaf(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(Store, "shut_out", lambda self, swarm, revoked: None)
+        patch.setattr(Store, "shut_out", lambda self, judging, revoked_of: None)
 
     assert_found(deaf, lambda: a_revoked_member_is_out(tmp_path), monkeypatch)
 
@@ -113,3 +114,53 @@ async def test_a_gateway_that_says_no_candidates_is_found(tmp_path: Path, monkey
     monkeypatch.setattr(publisher.Publisher, "on_done", lambda self, done: knows(self, done) or self.known.clear())
     with pytest.raises(AssertionError):
         await candidate_again(tmp_path)
+
+
+def out_of(store: Store, swarm: str) -> int:
+    return int(store._db.execute("SELECT count(*) FROM seers WHERE swarm = ? AND is_out", (swarm,)).fetchone()[0])
+
+
+def test_a_swarm_of_many_seers_that_revokes_without_end_is_judged_a_slice_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seers, "SLICE", 10)
+    store, good = Store(tmp_path / FILE_NAME), NodeId(b"g" * 16)
+    nodes = [NodeId(bytes([number]) * 16) for number in range(95)]
+    with store.transaction():
+        for node in nodes:
+            seers.note(store._db, "large", [node])
+        seers.note(store._db, "small", [good])
+        seers.note(store._db, "small", [good, nodes[0]])
+    revoked: dict[str, set[bytes]] = {"large": {*nodes[:1]}, "small": {good}}
+    judging, judged, whole = seers.Judging(["large", "small"]), [], seers.shut_out
+
+    def counted(*args: Any) -> tuple[str, int]:
+        found = whole(*args)
+        judged.append(found[1])
+        return found
+
+    monkeypatch.setattr(seers, "shut_out", counted)
+    for turn in range(40):
+        # One more with each turn: those before are judged all the same.
+        revoked["large"].add(nodes[min(turn, 94)])
+        judging.begin("large")
+        before = len(judged)
+        with store.transaction():
+            store.shut_out(judging, revoked.__getitem__)
+        assert sum(judged[before:]) <= 10
+        if turn == 1:
+            assert out_of(store, "small") == 1, "a swarm of many seers keeps another's waiting"
+    assert out_of(store, "large") >= 20, "who revokes without end is never judged"
+    turns = 0
+    while judging:
+        turns += 1
+        assert turns < 30
+        with store.transaction():
+            store.shut_out(judging, revoked.__getitem__)
+    assert out_of(store, "large") == len(revoked["large"]), "a set before the one that was judged last is passed over"
+    judging.restart(["small"])
+    revoked["small"] = set()
+    with store.transaction():
+        store.shut_out(judging, revoked.__getitem__)
+    assert (out_of(store, "small"), len(judging)) == (0, 0)
+    store.close()
