@@ -152,14 +152,16 @@ def _router(args: argparse.Namespace) -> int:
 
     async def live() -> None:
         one = ZenohUplink(args.address, address, (), lambda place, frame: None, args.prefix.strip("/"), _tls(args))
-        print(f"swarmd region: a router at {', '.join(address.listen)}", flush=True)
         running = asyncio.ensure_future(_until_signal(one.run()))
-        told = ""
+        told, is_told = one.problem, False
         while not running.done():
+            if one.is_open and not is_told:
+                is_told = True
+                print(f"swarmd region: a router at {', '.join(address.listen)}", flush=True)
             if one.problem not in ("", told):
                 told = one.problem
                 print(f"swarmd region: {told}", file=sys.stderr, flush=True)
-            await asyncio.wait([running], timeout=1.0)
+            await asyncio.wait([running], timeout=1.0 if is_told else 0.05)
 
     asyncio.run(live())
     return 0
@@ -200,11 +202,37 @@ def _send(args: argparse.Namespace) -> int:
     try:
         for path in args.what:
             for kind, key, body, words in _rows(path, args.source):
+                _refuse_older(store, found[0], kind, key, body)
                 store.send_down(found[0].key.hex(), kind, key, body)
                 print(f"{args.name}: {words}")
     finally:
         store.close()
     return 0
+
+
+def _refuse_older(store: Any, pin: Any, kind: int, key: bytes, body: bytes) -> None:
+    """An older fact would take the place of the newer one, which a gateway that has neither would never hear of."""
+    from swarmd.errors import ConfigError
+    from swarmd.federation.store import held_down
+    from swarmd_protocols.crypto import NaClCrypto
+    from swarmd_protocols.federation.facts import open_fact
+    from swarmd_protocols.federation.gate import Gate
+    from swarmd_protocols.federation.wire import FactKind
+    from swarmd_protocols.state.reviews import operators_of
+
+    swarm = pin.key.hex()
+    held = held_down(store, swarm, kind, key) if kind == FactKind.FACT else b""
+    if not held:
+        return
+    crypto, said, other = NaClCrypto(), open_fact(body), open_fact(held)
+    operators = operators_of(Gate(pin, bytes(32), crypto, store.trust(swarm)).trust.chain)
+    revision = other.fact.revision
+    # What no operator signed, as far as is known here, keeps nothing out.
+    if said.order < other.order and other.holds(pin.swarm, operators, crypto.verify):
+        raise ConfigError(
+            f"{pin.name} is sent revision {revision} of the {other.fact.kind} {other.fact.name} already, and this is "
+            f"revision {said.fact.revision}: sign it again with --revision {revision + 1}"
+        )
 
 
 def _export(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from swarmd_protocols.ids import NodeId
 
 SLICE = 1_000
-"""Sets of seers that are judged in one go, up to 40 ms where all of them change; more than most swarms have. The
+"""Sets of seers that are judged in one go, some 15 ms where all of them change; more than most swarms have. The
 200,000 that one may have are through in a minute."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS seers (swarm TEXT, seen_by TEXT, nodes TEXT, is_out INTEGER NOT NULL DEFAULT 0,

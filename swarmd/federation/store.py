@@ -464,6 +464,14 @@ def put_down(store: Store, swarm: str, kind: int, key: bytes, body: bytes) -> No
     )
 
 
+def held_down(store: Store, swarm: str, kind: int, key: bytes) -> bytes:
+    """What there is for a swarm under a key; b"" for nothing."""
+    row = store._db.execute(
+        "SELECT body FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key)
+    ).fetchone()
+    return b"" if row is None else bytes(row[0])
+
+
 def newest_down(store: Store) -> dict[str, int]:
     """Swarm to the highest number of what it is to take in."""
     return dict(store._db.execute("SELECT swarm, max(seq) FROM down GROUP BY swarm"))

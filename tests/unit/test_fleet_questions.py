@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from swarmd.cli.main import main
-from swarmd.federation.settings import SwarmEntry, add_pin, make_region
-from swarmd.federation.store import FILE_NAME, Store
+from swarmd.federation.settings import SwarmEntry, add_pin, make_region, read_config, read_pins
+from swarmd.federation.store import FILE_NAME, Store, add_trust, held_down
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.federation.gate import Pin
+from swarmd_protocols.federation.wire import FactKind
 from swarmd_protocols.trust.identity import dev_root
 from tests.support.federation_world import make_world
 
@@ -107,3 +108,33 @@ def test_a_folder_that_is_no_publication_is_not_sent(tmp_path: Path, capsys: pyt
     add_pin(region, SwarmEntry("north", "farm"), dev_root(b"the secret of a swarm", NaClCrypto()))
     assert main(["region", "send", str(region), "north", str(tmp_path)]) == 1
     assert "is no publication: it holds no release.swm; make one by swarmd model build" in capsys.readouterr().err
+
+
+def test_an_older_revision_takes_no_newer_ones_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet, region = tmp_path / "fleet", tmp_path / "region"
+    roots, key = fleet / "roots", str(fleet / "keys" / "operator-1.key")
+    assert main(["keys", "root", str(fleet), "--name", "acme"]) == 0
+    assert main(["keys", "role", str(fleet), "operator", "--need", "1", "--keys", "2"]) == 0
+    assert main(["region", "init", str(region)]) == 0
+    assert main(["region", "pin", str(region), "north", "--root", str(roots / "0001.root"), "--swarm", "farm"]) == 0
+
+    def note(revision: int, *words: str) -> str:
+        out = str(tmp_path / f"{revision}.fact")
+        said = ["fleet", "note", "mast", f"revision {revision}", "--swarm", "farm", "--key", key, "--out", out]
+        assert main([*said, "--revision", str(revision), *words]) == 0
+        return out
+
+    send = ["region", "send", str(region), "north"]
+    older, newer = note(1), note(2)
+    assert main([*send, newer]) == 0
+    assert main([*send, older]) == 0, "whose operators are not known here keeps nothing out"
+    assert main([*send, newer]) == 0
+    store = Store(region / FILE_NAME)
+    pin = read_pins(region, read_config(region))[0].key.hex()
+    with store.transaction():
+        add_trust(store, pin, "root", (roots / "0002.root").read_bytes())
+    assert main([*send, older]) == 1
+    assert "is sent revision 2 of the note mast already, and this is revision 1" in capsys.readouterr().err
+    assert held_down(store, pin, FactKind.FACT, b"mast") == Path(newer).read_bytes()
+    assert main([*send, newer, note(3)]) == 0
+    store.close()
