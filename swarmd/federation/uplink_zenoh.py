@@ -251,6 +251,11 @@ class ZenohUplink:
         self._answers: set[asyncio.Task[None]] = set()
         self._waiting = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its own port, where it listens."""
+        return self._session is not None
+
     def answer_at(self, place: Place, on_question: OnQuestion) -> None:
         """See `Askable.answer_at`."""
         self._asked_at, self._on_question = place.path(self._prefix), on_question

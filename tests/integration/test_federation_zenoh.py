@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -65,6 +66,23 @@ class Router:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+
+def test_a_router_says_where_it_listens_once_it_does() -> None:
+    with socket.create_server(("127.0.0.1", own_port())) as other:
+        port = other.getsockname()[1]
+        words = ("-m", "swarmd", "region", "router", f"zenoh://?listen=127.0.0.1:{port}")
+        router = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            assert router.stdout is not None
+            assert "Address already in use" in router.stdout.readline()
+            other.close()
+            while "a router at" not in (line := router.stdout.readline()):
+                assert line
+            socket.create_connection(("127.0.0.1", port)).close()
+        finally:
+            router.kill()
+            router.communicate()
 
 
 @contextlib.asynccontextmanager
