@@ -1,6 +1,7 @@
 """Pipes, clocks, copies of files, stolen keys: laws of `tests/support/federation_besieged.py`, a mutant for each."""
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from swarmd.errors import ConfigError
 from swarmd.federation import descent, lives, outbox, region, sending, steady
+from swarmd.federation.outbox import Waiting
 from swarmd.federation.publisher import Publisher
 from swarmd.federation.region import Region
 from swarmd.federation.sending import Sending
@@ -20,7 +22,7 @@ from swarmd.federation.unproven import Unproven
 from swarmd_protocols.federation.allowance import Allowance, Reserves
 from swarmd_protocols.federation.gate import EVERYBODY, Gate
 from swarmd_protocols.federation.objects import MEMBERS_MAX, REVIEWS_MAX
-from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD, RowKind
+from swarmd_protocols.federation.wire import FRAME_MAX_BYTES, LIFE_HEARD, RowKind, TrustRow, encode_row
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state import evidence
 from swarmd_protocols.state.crdt.batch import Stream
@@ -28,6 +30,8 @@ from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES
 from swarmd_protocols.state.observations import StatusReport
 from tests.property.test_federation_objects import derived
 from tests.support import federation_besieged as besieged
+from tests.support.federation_hostile import revocation_of
+from tests.support.federation_world import make_world
 from tests.support.state_mesh import Mesh, detection
 from tests.unit.test_federation_publisher import ALL, Site
 
@@ -68,11 +72,11 @@ def all_are_told_of_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_reserve(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reserves, "of", lambda self, gateway: None)
+    patch.setattr(Reserves, "of", lambda self, gateway, counts: None)
 
 
 def a_reserve_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reserves, "of", lambda self, gateway: Allowance(1, 1))
+    patch.setattr(Reserves, "of", lambda self, gateway, counts: Allowance(1, 1))
 
 
 def a_queue_that_is_full(patch: pytest.MonkeyPatch) -> None:
@@ -182,6 +186,30 @@ def test_a_proof_is_cut_to_what_fits_a_frame(monkeypatch: pytest.MonkeyPatch) ->
     [cut] = [one for part in replica.views.evidence_parts() for one in part]
     assert cut.batches == whole.batches[:2]
     assert len(derived(mesh, cut).observers) == 2
+
+
+def test_who_was_revoked_holds_no_reserve_against_a_seventeenth_gateway(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 2)
+    [swarm] = world.swarms
+    gone, other = swarm.gateways
+    for gateway, thing in ((gone, 1), (other, 2)):
+        gateway.say(thing, 500)
+        world.settle()
+    gate = world.region.gates[swarm.pin.key]
+    reserves, seventeenth = Reserves(1 << 20, 1 << 20), NodeId(b"new" + bytes(13))
+    for node in (gone.node, other.node, *(NodeId(bytes([number]) * 16) for number in range(14))):
+        assert reserves.of(node) is not None
+    assert reserves.of(seventeenth) is None, "a seventeenth has a part"
+    spent = reserves.of(other.node)
+    assert reserves.of(seventeenth, lambda node: node != gone.node) is not None
+    assert reserves.of(other.node) is spent, "who is there still begins anew"
+    assert reserves.of(gone.node, lambda node: True) is None
+    row = Waiting(RowKind.TRUST, b"revoke", encode_row(TrustRow("revoke", revocation_of(swarm, gone))))
+    other.outbox.put([row], world.now_ms)
+    assert gate._is_gateway_still(gone.node)
+    world.settle()
+    assert (gate._is_gateway_still(gone.node), gate._is_gateway_still(other.node)) == (False, True)
+    world.close()
 
 
 async def test_what_was_taken_back_is_said_again_where_the_swarm_shows_it(tmp_path: Path) -> None:

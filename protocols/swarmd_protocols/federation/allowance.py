@@ -1,5 +1,6 @@
 """What a sender may say: each frame once, and so many bytes a second."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from swarmd_protocols.ids import NodeId
@@ -9,8 +10,9 @@ WINDOW = 1_024
 TELL_NS = 1_000_000_000
 """Between two looks at one gateway's frames of a life that is over: old ones that are played back cost no more."""
 RESERVES = 16
-"""Gateways of a swarm that have a part of their own beyond its quota, the first that were heard beyond it: a sixteenth
-of the quota's rate each, so all together have as much again; as many as `shares.SHARES` has work for."""
+"""Gateways of a swarm that have a part of their own beyond its quota, the first that were heard beyond it and are
+gateways still: a sixteenth of the quota's rate each, so all together have as much again; as many as `shares.SHARES` has
+work for."""
 RESERVE_BURST_BYTES = 65_536
 """At once, or a sixteenth of the swarm's: two full frames, of which the first is what a gateway says of trust."""
 
@@ -94,8 +96,17 @@ class Reserves:
         self._burst_bytes = min(RESERVE_BURST_BYTES, burst_bytes // RESERVES)
         self._held: dict[NodeId, Allowance] = {}
 
-    def of(self, gateway: NodeId) -> Allowance | None:
-        """One gateway's; None: others were first."""
-        if gateway not in self._held and len(self._held) < RESERVES:
+    def of(self, gateway: NodeId, counts: Callable[[NodeId], bool] = lambda node: True) -> Allowance | None:
+        """One gateway's; None: others were first.
+
+        Args:
+            gateway: Whose.
+            counts: Whether one is a gateway still; who is none any more gives its part up where another needs it.
+        """
+        if gateway not in self._held:
+            if len(self._held) >= RESERVES:
+                self._held = {node: held for node, held in self._held.items() if counts(node)}
+            if len(self._held) >= RESERVES:
+                return None
             self._held[gateway] = Allowance(self._bytes_s, self._burst_bytes)
-        return self._held.get(gateway)
+        return self._held[gateway]

@@ -181,6 +181,10 @@ class Gate:
         held = self.trust.certified(node_id_of(public_key))
         return held is not None and held.public_key == public_key and ROLE in held.roles
 
+    def _is_gateway_still(self, node: NodeId) -> bool:
+        held = self.trust.certified(node)
+        return held is not None and ROLE in held.roles
+
     def hear(self, frame: bytes, now_ns: int) -> Heard | int | None:
         """A frame came to a place of this swarm.
 
@@ -210,7 +214,7 @@ class Gate:
             return self._open(head, frame, is_certified)  # An outbox or a clock was set back: it is told the life.
         allowances = (self._allowance,) if is_certified else (self._own_strangers, self._strangers)
         pause_ms = max(one.pause_ms(now_ns) for one in allowances)
-        if pause_ms and is_certified and (reserve := self._reserves.of(gateway)) is not None:
+        if pause_ms and is_certified and (reserve := self._reserves.of(gateway, self._is_gateway_still)) is not None:
             allowances = (reserve,)
             pause_ms = min(pause_ms, reserve.pause_ms(now_ns))
         if pause_ms:
