@@ -7,6 +7,7 @@ from swarmd.api.views import object_row, review_row, trust_row
 from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, clean
 from swarmd.ground.rows import Cell, Member, Object
 from swarmd.records import Review
+from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, ObjectView, ReviewView
 from swarmd_protocols.summary import MemberView
@@ -23,14 +24,16 @@ def said(text: str, most: int = SUBJECT_MAX_CHARS) -> str:
     return clean(text, most)
 
 
-def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Member:
+def member_of(view: MemberView, since_s: float | None, *, is_self: bool, is_mesh: bool = False) -> Member:
     """A member.
 
     Args:
         view: What the node knows of it.
         since_s: When it came to its state, as far as anybody here knows.
         is_self: Whether it is the node that looks.
+        is_mesh: Whether who looks reaches some members through others only.
     """
+    is_relayed = is_mesh and view.state is MemberState.ALIVE and view.quality == "none"
     trust = trust_row(view)
     return Member(
         id=view.node.hex(),
@@ -42,7 +45,7 @@ def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Memb
         # Two digits: a round trip that differs by less is no news.
         rtt_ms=None if view.rtt_ns is None else float(f"{view.rtt_ns / 1e6:.2g}"),
         loss=round(view.loss, 2),
-        quality=view.quality,
+        quality="relayed" if is_relayed else view.quality,
         broken=[said(link, TEXT_MAX_CHARS) for link in view.links],
         capability=said(view.capability),
         version=said(view.version),

@@ -232,10 +232,11 @@ class LiveFeed:
 
     async def _read_members(self) -> None:
         gone = dict.fromkeys(self._picture.names("member"))
+        is_mesh = self._daemon.summary().mesh
         for part in self._daemon.in_parts.members():
             for member in part:
                 gone.pop(member.node.hex(), None)
-                self._picture.put("member", self._member(member), time.time())
+                self._picture.put("member", self._member(member, is_mesh), time.time())
             await asyncio.sleep(0)
         for row in self._never_met():
             gone.pop(row.id, None)
@@ -291,14 +292,14 @@ class LiveFeed:
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
-    def _member(self, view: MemberView) -> Member:
+    def _member(self, view: MemberView, is_mesh: bool) -> Member:
         state = view.state.value
         was = self._since.get(view.node)
         if was is None or was[0] != state:
             # Of a state that a member had at the first look nobody here knows the beginning.
             self._since[view.node] = (state, time.time() if self._has_read else 0.0)
         since_s = self._since[view.node][1]
-        return member_of(view, since_s or None, is_self=view.node == self._node)
+        return member_of(view, since_s or None, is_self=view.node == self._node, is_mesh=is_mesh)
 
     def _put_cells(self, views: Sequence[CellView]) -> None:
         now_s, names = time.time(), self._daemon.in_parts.names()

@@ -60,6 +60,7 @@ class SimulationFeed:
             return
         members = self._host.node.members()
         names = {member.node: member.name for member in members}
+        is_mesh = self._host.node.summary().mesh
         for member in members:
             was = self._since.get(member.node)
             if was is None or was[0] is not member.state:
@@ -68,7 +69,8 @@ class SimulationFeed:
                     level = "warning" if member.state in (MemberState.FAILED, MemberState.SUSPECT) else "info"
                     text = f"{member.name} {was[0].value} → {member.state.value}"
                     self._mark(Mark(at_s, "members", level, text))
-            row = member_of(member, self._since[member.node][1], is_self=member.node == self._host.node_id)
+            is_self = member.node == self._host.node_id
+            row = member_of(member, self._since[member.node][1], is_self=is_self, is_mesh=is_mesh)
             self._picture.put("member", row, at_s)
         self._look_at_drones({member.node for member in members if member.state in _HEARD}, at_s)
         replica = self._simulation.context.replicas.get(self._host.index)

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -48,10 +49,19 @@ class Watched(World):
         self.is_gone: set[NodeId] = set()
         self.sightings: list[DetectionView] = []
         self.states: dict[NodeId, MemberState] = {}
+        self.qualities: dict[NodeId, str] = {}
+        self.is_mesh = False
+
+    def summary(self) -> Any:
+        return SimpleNamespace(mesh=self.is_mesh)
 
     def members(self) -> Sequence[MemberView]:
         return [
-            msgspec.structs.replace(one, state=self.states.get(one.node, MemberState.ALIVE))
+            msgspec.structs.replace(
+                one,
+                state=self.states.get(one.node, MemberState.ALIVE),
+                quality=self.qualities.get(one.node, one.quality),
+            )
             for one in super().members()
         ]
 
@@ -132,6 +142,17 @@ async def test_what_is_there_at_the_beginning_is_shown(monkeypatch: Any) -> None
         assert (thing["tier"], thing["east_m"], thing["north_m"]) == ("confirmed", 10.0, 20.0)
         assert thing["covariance_m2"] == [0.04, 0.0, 0.04]
         assert rows(fed.picture, "cell")
+
+
+async def test_in_a_mesh_who_is_reached_through_others_only_is_relayed(monkeypatch: Any) -> None:
+    world = Watched()
+    world.qualities[BOB] = "none"
+    async with Fed(monkeypatch, world=world) as fed:
+        assert (await fed.until(lambda found: len(found) == 2))["bob"]["quality"] == "none"
+        world.is_mesh = True
+        await fed.until(lambda found: found["bob"]["quality"] == "relayed")
+        world.states[BOB] = MemberState.FAILED
+        await fed.until(lambda found: (found["bob"]["state"], found["bob"]["quality"]) == ("failed", "none"))
 
 
 def word(kind: str, subject: str, ago_s: float = 5.0) -> EventRecord:

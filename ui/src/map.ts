@@ -396,6 +396,8 @@ export class SwarmMap {
     const other = world.member.get(chosen.id);
     if (!self || !other) return;
     c.beginPath();
+    // Who is reached through others has no line of its own.
+    if (other.quality === "relayed") return;
     line(self.name, other.name);
     c.strokeStyle = other.quality === "good" ? this.palette.drone : this.palette.bad;
     c.stroke();

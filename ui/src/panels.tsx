@@ -27,7 +27,7 @@ interface Row extends Member { position: Position | undefined }
 const MEMBERS: Column<Row>[] = [
   { name: "name", title: "name", cell: (one) => (one.is_self ? <b>{one.name}</b> : one.name), key: (one) => one.name },
   { name: "state", title: "state", cell: (one) => <span class={tone(one.state)}>{one.state}</span>, key: (one) => one.state },
-  { name: "link", title: "link", cell: (one) => <span class={one.quality === "good" || one.quality === "self" ? "" : "warn"}>{one.quality}</span>, key: (one) => one.quality },
+  { name: "link", title: "link", cell: (one) => <span class={["good", "self", "relayed"].includes(one.quality) ? "" : "warn"}>{one.quality}</span>, key: (one) => one.quality },
   { name: "rtt", title: "rtt ms", number: true, cell: (one) => one.rtt_ms ?? "–", key: (one) => one.rtt_ms ?? 1e9 },
   { name: "battery", title: "batt.", number: true, cell: (one) => percent(one.position?.battery ?? null), key: (one) => one.position?.battery ?? 2 },
 ];
