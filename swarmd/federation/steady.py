@@ -36,7 +36,7 @@ class _Steady(io.RawIOBase):
         Raises:
             OSError: It comes too slowly, or its head has no end.
         """
-        count = self._raw.readinto(buffer)  # type: ignore[attr-defined]
+        count = self._raw.readinto(buffer)
         self._count += count or 0
         if time.monotonic() - self._began_s > FETCH_S + self._count / LEAST_BYTES_S:
             raise OSError(f"it comes at less than {LEAST_BYTES_S} bytes a second")
