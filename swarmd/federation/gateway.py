@@ -224,12 +224,14 @@ class Gateway:
         return await self._answering.answer(frame, time.monotonic_ns())
 
     def _on_down(self, down: Down, done: Sequence[Done]) -> None:
-        refused = {seq for seq, _ in down.refused}
+        refused = dict(down.refused)
+        out = [row for row in done if row.seq in refused]
+        # What needs no disk, and what stands above own words, first: where the disk fails then, neither is forgotten.
+        self._publisher.on_refused(out)
+        self._tell_refused([refused[row.seq] for row in out])
+        if down.known:
+            self._publisher.on_known(down.known)
         self._publisher.on_done(row for row in done if row.seq not in refused)
-        self._publisher.on_refused(row for row in done if row.seq in refused)
-        for _, why in down.refused:
-            self.refused += 1
-            self._daemon.note_problem("gateway", f"the region refuses a row: {why}")
         if down.wanted:
             nodes = [NodeId(node) for node in down.wanted]
             self._outbox.put(self._publisher.trust_of(nodes), round(time.time() * 1000))
@@ -241,8 +243,6 @@ class Gateway:
                 "the region hears somebody else who has this node's key, and this one no more: have an officer revoke "
                 "this node, and enrol it anew",
             )
-        if down.known:
-            self._publisher.on_known(down.known)
         log = self._outbox.have[0]
         if down.log != log:
             if any(log):
@@ -250,6 +250,13 @@ class Gateway:
             self._outbox.have = (down.log, 0)
         if down.rows:
             self._descent.take(down.log, down.rows)
+
+    def _tell_refused(self, whys: Sequence[str]) -> None:
+        """One line for a frame: a clock that is ahead has all of its rows refused."""
+        if whys:
+            self.refused += len(whys)
+            more = f", and {len(whys) - 1} more of its frame" if len(whys) > 1 else ""
+            self._daemon.note_problem("gateway", f"the region refuses a row: {whys[0]}{more}")
 
     def _take_back(self, nodes: Sequence[NodeId]) -> None:
         gone = self._unproven.asked(nodes, time.monotonic())

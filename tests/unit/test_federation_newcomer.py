@@ -14,13 +14,14 @@ from swarmd.errors import ConfigError, DaemonError
 from swarmd.events.kinds import ALERTS
 from swarmd.federation.gateway import ALERT, SILENT_NS, Gateway
 from swarmd.federation.history import files_of
-from swarmd.federation.outbox import FILE_NAME, Outbox, Waiting
+from swarmd.federation.outbox import FILE_NAME, Done, Outbox, Waiting
+from swarmd.federation.publisher import Publisher, _Said
 from swarmd.federation.region import NAMED_MAX
 from swarmd.federation.rows import ObjectQuery
 from swarmd.federation.sending import Sending
 from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.uplink import Place
-from swarmd_protocols.federation.wire import Pair, RowKind, Way
+from swarmd_protocols.federation.wire import Down, Known, Pair, RowKind, Way
 from swarmd_protocols.ids import NodeId
 from tests.support.federation_daemon import MeshDaemon
 from tests.support.federation_world import CRYPTO, REGION_SEED, make_world
@@ -106,6 +107,32 @@ def test_what_waits_and_each_path_are_metrics_also_after_a_second_start(tmp_path
     ):
         assert row in rows
     assert one.status()["paths"] == {"mqtt://broker": "broker mqtt://broker: Connection refused"}
+    outbox.close()
+
+
+def test_a_frame_that_is_refused_is_one_line_and_a_full_disk_forgets_neither_it_nor_what_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, daemon, _, outbox = silent(tmp_path)
+    one._publisher = publisher = Publisher(daemon, outbox, CRYPTO, 1.0, 1.0)
+    one._outbox = outbox
+    said: list[str] = []
+    monkeypatch.setattr(daemon, "note_problem", lambda where, text: said.append(text))
+    publisher._said = {b"refused": _Said(0.0, 1, b"", ()), b"less": _Said(0.0, 3, b"own", ())}
+
+    def full(news: object) -> None:
+        raise DaemonError("the outbox takes nothing")
+
+    monkeypatch.setattr(outbox, "learn", full)
+    kind = RowKind.OBJECT
+    done = [Done(5, kind, b"refused", b""), Done(6, kind, b"other", b""), Done(7, kind, b"less", bytes(7) + b"\x03own")]
+    known = Known(b"less", 9, b"theirs")
+    with pytest.raises(DaemonError):
+        one._on_down(Down(outbox.epoch, refused=((5, "why"), (6, "why"), (8, "gone")), known=(known,)), done)
+    assert said == ["the region refuses a row: why, and 1 more of its frame"]
+    assert one.refused == 2, "a row that had left counts twice"
+    assert publisher.known[b"less"] == (9, b"theirs")
+    assert b"refused" not in publisher._said
     outbox.close()
 
 
