@@ -75,3 +75,10 @@ def move_aside(path: Path) -> Path:
         with contextlib.suppress(FileNotFoundError):
             os.replace(path.with_name(path.name + suffix), aside.with_name(aside.name + suffix))
     return aside
+
+
+def is_of_the_row(error: Exception) -> bool:
+    """Whether what is to be written is at fault, not the file: then others' rows can be."""
+    if isinstance(error, sqlite3.Error):
+        return isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError))
+    return not isinstance(error, OSError)

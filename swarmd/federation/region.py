@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from swarmd.federation.lines import Line
+from swarmd.federation.lines import Line, missed
 from swarmd.federation.marks import Marks
 from swarmd.federation.seers import Judging
 from swarmd.federation.store import Store, add_trust, newest_down
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
+from swarmd.sqlite_files import is_of_the_row
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.federation.allowance import Allowance
 from swarmd_protocols.federation.gate import Gate, Heard, Pin, RecordRow, TrustTaken
@@ -129,6 +130,8 @@ class Region:
         """Swarm to how many of these are its."""
         self._above: dict[tuple[bytes, NodeId], set[bytes]] = {}
         """(swarm, gateway) to objects of which it has said a word that is not the greatest."""
+        self._missed: dict[tuple[bytes, NodeId], Sequence[Known]] = {}
+        """(swarm, gateway) that is heard anew to what others have said since it was heard last."""
         self._is_gathering = asyncio.Event()
         self._named: set[bytes] = set()
         """Swarms of which it was said that their frames are nothing here."""
@@ -212,6 +215,7 @@ class Region:
         """Write down what the gathered frames say, then acknowledge it."""
         gathered, self._gathered = self._gathered, []
         self._above.clear()
+        self._missed.clear()
         self._gathered_of.clear()
         now_ms, now_s = round(time.time() * 1000), time.monotonic()
         fresh: dict[bytes, dict[NodeId, list[bytes]]] = {}
@@ -257,7 +261,7 @@ class Region:
             with self._store.part():
                 return self._write_one(gate, heard, now_ms)
         except Exception as error:
-            if not _is_of_the_row(error):
+            if not is_of_the_row(error):
                 raise
         taken, news = heard.taken, []
         heard.taken = []
@@ -267,7 +271,7 @@ class Region:
                 with self._store.part():
                     news += self._write_one(gate, one, now_ms)
             except Exception as error:
-                if not _is_of_the_row(error):
+                if not is_of_the_row(error):
                     raise
                 heard.refused.append((row[0], f"it cannot be written: {error}"[:96]))
                 self._say(f"{gate.pin.name}: a row cannot be written: {error}; its gateway is told, and others go on")
@@ -295,6 +299,8 @@ class Region:
                 case TrustTaken():
                     pass
         self._add_trust(gate, heard)
+        if heard.gateway not in self._lines[gate.key] and (gate.key, heard.gateway) not in self._missed:
+            self._missed[gate.key, heard.gateway] = missed(store, swarm, heard.gateway)
         store.keep_life(swarm, heard.gateway, *max((heard.life, -1), gate.last_of(heard.gateway)))
         store.heard(swarm, heard.gateway, heard.up.dropped, now_ms)
         self.counts["refused"] += len(heard.refused)
@@ -330,6 +336,7 @@ class Region:
             if not heard.is_certified:
                 return
             line = lines[heard.gateway] = Line(heard.public_key, path, now_s)
+            line.learn(self._missed.pop((gate.key, heard.gateway), ()))
         line.path, line.heard_s = path, now_s
         self._take_have(line, heard)
 
@@ -490,10 +497,3 @@ class Region:
         if is_news:
             allowance.spend(sum(len(row.body) for row in rows))
         return rows
-
-
-def _is_of_the_row(error: Exception) -> bool:
-    """Whether what is to be written is at fault, not the file: then others' rows can be."""
-    if isinstance(error, sqlite3.Error):
-        return isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError))
-    return not isinstance(error, OSError)

@@ -50,6 +50,7 @@ _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, {_SEEN_BY}, PRIMARY KEY (swarm, object)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS objects_by_label ON objects (label, last_ms);
 CREATE INDEX IF NOT EXISTS objects_by_time ON objects (last_ms);
+CREATE INDEX IF NOT EXISTS objects_by_learning ON objects (swarm, learned_ms);
 CREATE TABLE IF NOT EXISTS merged (swarm TEXT, object TEXT, into_object TEXT, stamp INTEGER,
     {_SEEN_BY}, PRIMARY KEY (swarm, object)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS},

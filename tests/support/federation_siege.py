@@ -298,3 +298,51 @@ def besiege(folder: Path, rng: random.Random, steps: int = 250) -> None:
             siege.settle()
         finally:
             world.close()
+
+
+def who_comes_back_hears_what_others_said(folder: Path) -> None:
+    """A gateway loses its way up, another takes its shares and says more; then the swarm shows again what the first had
+    said, as after a revocation: back in its shares the first says so."""
+    siege = Siege(folder, random.Random(1))
+    world, (first, second) = siege.world, siege.sites
+    first.publisher.claim(ALL, 2)  # type: ignore[union-attr]
+    second.publisher.claim(frozenset(), 2)  # type: ignore[union-attr]
+
+    def pass_time(turns: int, heard: Sequence[Site]) -> None:
+        nodes = {site.node for site in heard}
+        for _ in range(turns):
+            for site in heard:
+                site.scan(compares=True)
+            world.pump(500)
+            for _ in range(2):
+                flying, world.flying = world.flying, []
+                for frame in flying:
+                    if frame.place.gateway in nodes:
+                        world.deliver(frame)
+                world.region.write()
+
+    def shown() -> str:
+        return world.seen(world.swarms[0])[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(region, "time", clock_of(world))
+        key = siege.seen.see(1, 500)
+        before = siege.seen.shown[key]
+        for site in siege.sites:
+            site.publisher._site_due_s = 0.0  # type: ignore[union-attr]
+        pass_time(8, siege.sites)
+        assert shown() == before[0].digest.hex()
+        second.publisher.claim(ALL, 1)  # type: ignore[union-attr]
+        first.publisher.claim(frozenset(), 1)  # type: ignore[union-attr]
+        siege.seen.see(1, 600)
+        pass_time(50, [second])
+        world.region.tidy(world.now_ns / 1e9)
+        assert shown() != before[0].digest.hex()
+        siege.seen.shown[key] = before
+        second.publisher.claim(frozenset(), 2)  # type: ignore[union-attr]
+        first.publisher.claim(ALL, 2)  # type: ignore[union-attr]
+        pass_time(40, siege.sites)
+        assert shown() == before[0].digest.hex(), (
+            "who comes back takes its own word of before for what the region shows"
+        )
+    world.close()

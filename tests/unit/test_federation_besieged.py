@@ -31,6 +31,7 @@ from swarmd_protocols.state.observations import StatusReport
 from tests.property.test_federation_objects import derived
 from tests.support import federation_besieged as besieged
 from tests.support.federation_hostile import revocation_of
+from tests.support.federation_siege import who_comes_back_hears_what_others_said
 from tests.support.federation_world import make_world
 from tests.support.state_mesh import Mesh, detection
 from tests.unit.test_federation_publisher import ALL, Site
@@ -121,7 +122,12 @@ def any_life_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sending, "LIFE_MAX", 1 << 62)
 
 
+def nothing_was_missed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(region, "missed", lambda *_: [])
+
+
 LAWS = [
+    (who_comes_back_hears_what_others_said, nothing_was_missed),
     (besieged.a_thief_of_a_key_spoils_no_outbox, any_life_is_taken),
     (besieged.who_says_less_is_told_with_each_acknowledgement, nothing_stands),
     (besieged.who_lies_about_its_place_in_the_log_is_told_little, news_is_free),
