@@ -7,6 +7,8 @@ from swarmd_protocols.effects import UserEvent
 from swarmd_protocols.swim import pushes, swim
 from swarmd_protocols.swim.echoes import Echoes
 from swarmd_protocols.swim.mesh import near
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES
+from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.pushes import Pushes
 from tests.support.mesh_net import MeshNet, line
 from tests.support.mutants import assert_found
@@ -39,6 +41,41 @@ def what_is_lost_on_a_hop_is_said_again_at_once() -> None:
         net.run(0.039)
         assert holders(net, f"{number}") == COUNT, f"hop {hop}"
         net.run(0.7)
+
+
+def a_report_that_is_lost_on_a_hop_is_cast_again_at_once() -> None:
+    """The last of a line is cut off: all others hear what its neighbour reports, though one hop loses the cast."""
+    for hop in range(1, COUNT - 2):
+        net = formed(COUNT, 1)
+        author = net.hosts[COUNT - 2].node._core
+        reports = author.counters["near_reports"]
+        cut = line(COUNT) - {(COUNT - 2, COUNT - 1)}
+        net.relink(cut)
+        while author.counters["near_reports"] == reports:
+            net.run(0.000_25)
+        behind = COUNT - 2 - hop
+        net.run((hop - 0.5) / 1_000)
+        net.relink(cut - {(behind - 1, behind)})
+        net.run(0.001)
+        net.relink(cut)
+        net.run(0.06)
+        key = net.hosts[COUNT - 1].node.node[:KEY_BYTES]
+        told = [net.view(index).reports.heard[author.own.node] for index in range(COUNT - 2)]
+        assert all(key not in heard for heard in told), f"hop {hop}"
+
+
+def nothing_is_cast_again_where_nothing_is_lost() -> None:
+    """But by who is at the edge, whose neighbour may be told by others."""
+    net = formed(COUNT, 1)
+    cores = [host.node._core for host in net.hosts]
+    before = sum(core.counters["near_casts_again"] for core in cores)
+    for _ in range(6):
+        net.relink(line(COUNT) - {(3, 4)})
+        net.run(3)
+        net.relink(line(COUNT))
+        net.run(3)
+    assert sum(core.counters["near_reports"] for core in cores) >= 20
+    assert sum(core.counters["near_casts_again"] for core in cores) - before <= 2
 
 
 def nothing_is_said_twice_where_nothing_is_lost() -> None:
@@ -130,6 +167,8 @@ def who_hears_nothing_new_casts_rarely() -> None:
 LAWS = [
     who_hears_nothing_new_casts_rarely,
     what_is_lost_on_a_hop_is_said_again_at_once,
+    a_report_that_is_lost_on_a_hop_is_cast_again_at_once,
+    nothing_is_cast_again_where_nothing_is_lost,
     nothing_is_said_twice_where_nothing_is_lost,
     who_never_echoes_takes_no_more_than_its_repeats,
     whoever_brought_it_is_told_last,
@@ -146,6 +185,20 @@ def test_pushes_in_a_mesh(law) -> None:  # type: ignore[no-untyped-def]
 
 def nothing_is_said_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pushes, "_push_again", lambda self, awaited: None)
+
+
+def no_report_is_cast_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NearReports, "_cast_again", lambda self, awaited: None)
+
+
+def no_report_is_heard_again(patch: pytest.MonkeyPatch) -> None:
+    original = NearReports._cast_again
+
+    def again(self: NearReports, awaited: tuple[bytes, bytes]) -> None:
+        self._awaited[awaited[0]] = awaited[1]
+        original(self, awaited)
+
+    patch.setattr(NearReports, "_cast_again", again)
 
 
 def all_is_said_again(patch: pytest.MonkeyPatch) -> None:
@@ -199,6 +252,8 @@ MUTANTS = [
     (it_casts_each_second, who_hears_nothing_new_casts_rarely),
     (it_is_calm_whoever_is_lost, who_hears_nothing_new_casts_rarely),
     (nothing_is_said_again, what_is_lost_on_a_hop_is_said_again_at_once),
+    (no_report_is_cast_again, a_report_that_is_lost_on_a_hop_is_cast_again_at_once),
+    (no_report_is_heard_again, nothing_is_cast_again_where_nothing_is_lost),
     (echoes_are_not_heard, nothing_is_said_twice_where_nothing_is_lost),
     (all_is_said_again, who_never_echoes_takes_no_more_than_its_repeats),
     (the_order_is_by_chance, whoever_brought_it_is_told_last),

@@ -20,18 +20,18 @@ HALL = {
 }
 
 
-def _later(seed: int = 4) -> tuple[float, list[str]]:
-    """Bytes a node and second from the nineteenth second on, and the rules that were broken."""
+def _later(seed: int = 1) -> tuple[float, list[str]]:
+    """Bytes a node and second from the fourteenth to the nineteenth second, and the rules that were broken."""
     run = Simulation(load_scenario("warehouse-robots-50", HALL), seed, Options())
     run.run()
-    late = [one for one in run.milestones.samples if one.at_ns >= 19 * S]
+    late = [one for one in run.milestones.samples if 14 * S <= one.at_ns <= 19 * S]
     sent, took_s = late[-1].sent_bytes - late[0].sent_bytes, (late[-1].at_ns - late[0].at_ns) / S
     return sent / took_s / len(run.hosts), [one.rule for one in run.watch.violations]
 
 
 def test_air_that_was_full_is_free_again() -> None:
     sent, broken = _later()
-    assert sent < 5_000, "the swarm has formed 13 s before"
+    assert sent < 3_000, "the last robot was switched on six seconds before"
     assert broken == []
 
 
@@ -39,4 +39,4 @@ def test_a_hall_that_relays_what_is_in_reach_and_asks_at_once_stays_full(monkeyp
     monkeypatch.setattr(MeshView, "is_heard", lambda self, member: False)
     monkeypatch.setattr(relay, "ACK_MAX_NS", relay.ACK_NS)
     monkeypatch.setattr("swarmd_protocols.swim.repair._TRIPS", 0)
-    assert _later()[0] > 7_000
+    assert _later()[0] > 4_500

@@ -44,6 +44,11 @@ _NONCES_MAX = 16
 _RIDES_PER_S, _RIDES_BURST = 1, 8
 """Reports that ride in probes because nobody else has cast them, per second, and at once: each takes ten datagrams and
 says no more than a comparison brings. Where the air is full no echo comes in time, and all of them would ride."""
+_AGAIN_NS, _AGAIN_MAX_NS = 20 * _MS, 1 * _S
+"""Where few are near, and nobody has said it again so long after this node, nanoseconds, or after one and a half round
+trips, a report is cast once more: all behind that hop waits for what is lost there, and a probe is 0.2 s away."""
+_AGAIN_PER_S, _AGAIN_BURST = 4, 16
+"""Casts that are said once more, per second, and at once: neighbours that never echo cost no more."""
 _CASTS_PER_S = 100
 """Reports that came in a cast and are checked, per second: nobody answers for a cast but by its signature, and a check
 takes 0.1 ms on a small device. What is left out rides in probes all the same."""
@@ -81,6 +86,9 @@ class NearReports:
         """Whether one frame reaches whoever listens. Set likewise."""
         self._unproven = TokenBucket(_CASTS_PER_S, _CASTS_PER_S)
         self._rides = TokenBucket(_RIDES_PER_S, _RIDES_BURST)
+        self._agains = TokenBucket(_AGAIN_PER_S, _AGAIN_BURST)
+        self._awaited: dict[bytes, bytes] = {}
+        """Reports that this node has cast among few and nobody has said again, by author."""
         self.heard: dict[bytes, Heard] = {}
         """By author's id, whom it hears by its last report of this life."""
         self.gone: dict[bytes, frozenset[Key]] = {}
@@ -161,10 +169,14 @@ class NearReports:
             return None
         reporter = core.table.by_node.get(body.reporter)
         if reporter is None:
+            if nonce and body.reporter == core.own.node and self._awaited.get(body.reporter) == encode(message):
+                del self._awaited[body.reporter]
             return None
         if body.sequence == reporter.report.links_sequence and encode(message) == reporter.report.links_encoded:
             if self._is_played_again(reporter.node, nonce):
                 return None
+            if nonce:  # Whoever brought it may say it in a probe, and casts it once.
+                self._awaited.pop(reporter.node, None)
             core.queue.overheard(("links", reporter.node))
             if reporter.node in self._echoes:
                 self._echoes[reporter.node] += 1
@@ -238,7 +250,29 @@ class NearReports:
         casts = self.casts()
         if casts:
             self.core.port.cast(encoded)
+            self._await_echo(node, encoded)
         self.core.spread(("links", node), encoded, VERDICT, urgent=not casts)
+
+    def _await_echo(self, node: bytes, encoded: bytes) -> None:
+        """Where somebody near has not heard it from whoever brought it, and few say it: one of them says it again."""
+        core = self.core
+        near = core.table.reachable
+        if len(near) <= (node != core.own.node) or len(near) > _ECHOES:
+            return
+        self._awaited[node] = encoded
+        trips = max(member.link.rtt_ns for member in near)
+        others = max(len(self.heard.get(member.node, ())) for member in near)
+        wait_ns = min(max(_AGAIN_NS, 3 * trips // 2) + _RECAST_NS * max(0, others - _ECHOES), _AGAIN_MAX_NS)
+        core.scheduler.at(core.now_ns + wait_ns, self._cast_again, (node, encoded))
+
+    def _cast_again(self, awaited: tuple[bytes, bytes]) -> None:
+        node, encoded = awaited
+        if self._awaited.get(node) != encoded:
+            return
+        del self._awaited[node]
+        if self.casts() and self._agains.take(self.core.now_ns):
+            self.core.counters["near_casts_again"] += 1
+            self.core.port.cast(encoded)
 
     def _recast(self, held: tuple[Member, bytes]) -> None:
         """It is due; of many that are, each waits until others have had time to say the one before."""
@@ -327,5 +361,6 @@ class NearReports:
         self._numbers.pop(node, None)
         self._echoes.pop(node, None)
         self._due.pop(node, None)
+        self._awaited.pop(node, None)
         self._nonces.pop(node, None)
         self.hears_all.discard(node)
