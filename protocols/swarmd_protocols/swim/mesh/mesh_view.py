@@ -93,6 +93,19 @@ def waits_for(core: Core, cut_off: Iterable[bytes]) -> bool:
     return any(held[node].state is MemberState.UNREACHABLE for node in cut_off if node in held)
 
 
+def hears_all(core: Core, near: Near, cut_off: Iterable[bytes]) -> bool:
+    """Whether so few members that live are not heard directly that a full view needs no mesh for them.
+
+    A pair that hears each other fully is no swarm of one hop while it waits for the rest.
+    """
+    if waits_for(core, cut_off):
+        return False
+    others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
+    within_ns = _ANSWERED_NS if near.asks_all() else _IN_REACH_NS
+    out = sum(1 for member in others if not near.in_reach(member, within_ns))
+    return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(others)) - 1)
+
+
 class MeshView(FullView):
     """See the module. What a full view answers holds here where nothing else is said."""
 
@@ -131,7 +144,9 @@ class MeshView(FullView):
         self.turns = Turns(core, prober, near, reports, self.routes)
         self._fates = Fates(core, near, reports, self.routes)
         self._frozen = Frozen(core, prober, near, reports, self._fates, self.routes)
-        reports.own = lambda: Own(near.keys(), near.gone(), self._hears_all(), self._frozen.marked())
+        reports.own = lambda: Own(
+            near.keys(), near.gone(), hears_all(core, self.near, self._cut_off), self._frozen.marked()
+        )
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._unchained: dict[bytes, int] = {}
@@ -174,7 +189,7 @@ class MeshView(FullView):
             return
         core.scheduler.at(self.near.say(), self._beacon, life)
         self._ask_for_proof()
-        if not self._hears_all() or not all_say_so(core, self.reports):
+        if not hears_all(core, self.near, self._cut_off) or not all_say_so(core, self.reports):
             self._all_heard_ns = core.now_ns
         self.reports.soon(lost=False)
         for member in core.table.by_node.values():
@@ -192,18 +207,6 @@ class MeshView(FullView):
         if life == self._life and self.core.view is self and not self.reports.tellers():
             self.core.counters["meshes_alone"] += 1
             self._end(False)
-
-    def _hears_all(self) -> bool:
-        """Whether so few members that live are not heard directly that a full view needs no mesh for them.
-
-        A pair that hears each other fully is no swarm of one hop while it waits for the rest.
-        """
-        if waits_for(self.core, self._cut_off):
-            return False
-        others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
-        within_ns = _ANSWERED_NS if self.near.asks_all() else _IN_REACH_NS
-        out = sum(1 for member in others if not self.near.in_reach(member, within_ns))
-        return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(others)) - 1)
 
     def _ask_for_proof(self) -> None:
         """Where everybody may be in reach, who has not answered lately is asked, a few a second.
@@ -245,8 +248,9 @@ class MeshView(FullView):
         """See `View.push_fanout`: the near ones are few, and nobody else can tell what is behind them."""
         return len(self.core.table.reachable)
 
-    stream_fanout = push_fanout
-    """See `View.stream_fanout`: likewise."""
+    def stream_fanout(self) -> int:
+        """See `View.stream_fanout`."""
+        return len(self.core.table.reachable)
 
     def probes(self, member: Member, state: MemberState) -> bool:
         """See `View.probes`: who is near."""
