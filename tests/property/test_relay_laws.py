@@ -188,6 +188,9 @@ class _Believes:
     def ways(self, target: bytes) -> list[Way]:
         return self.told
 
+    def beginnings(self) -> dict[bytes, bytes]:
+        return {}
+
 
 def nothing_goes_in_a_circle() -> None:
     """Three each believe that the next one leads to the fourth: nobody takes what it cannot bring nearer.
