@@ -178,18 +178,15 @@ def _is_taken(effects: list[relay.SubEffect]) -> bool:
     return any(isinstance(one, Send) and isinstance(decode_message(one.payload), Taken) for one in effects)
 
 
-class _Believes:
+class _Believes(Routes):
     """Routes of a node that believes what it is told."""
 
     def __init__(self, *ways: Way) -> None:
-        self.costs: dict[bytes, int] = {}
+        super().__init__()
         self.told = list(ways)
 
     def ways(self, target: bytes) -> list[Way]:
         return self.told
-
-    def beginnings(self) -> dict[bytes, bytes]:
-        return {}
 
 
 def nothing_goes_in_a_circle() -> None:
