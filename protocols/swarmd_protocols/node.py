@@ -41,6 +41,7 @@ from swarmd_protocols.effects import (
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import WAYS, Address, NodeId
 from swarmd_protocols.reader import Reader
+from swarmd_protocols.sends import Sends
 from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
@@ -55,10 +56,9 @@ from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.event_shelf import last_life
-from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.mesh.far_streams import FarStreams
 from swarmd_protocols.swim.mesh.far_words import NAME as FAR
-from swarmd_protocols.swim.mesh.relay import WHOLE_MAX_BYTES as RELAYED_MAX_BYTES
 from swarmd_protocols.swim.mesh.relay import Relay
 from swarmd_protocols.swim.messages import (
     Beacon,
@@ -165,6 +165,7 @@ class Node:
         self._relay = Relay(self._core, self._wire, self._reader.take_relayed)
         self._far = FarStreams(self._core, self._relay, self._reader.take_streamed, self._say_directly, self._on_unsent)
         self._relay.gave_up = self._on_given_up
+        self._sends = Sends(self._core, self._wire, self._swim.membership, self._relay, self._far, self._perform)
         if config.swim.mesh != "off":
             self._subs[self._relay.name] = self._relay
             self._subs[self._far.name] = self._far
@@ -352,35 +353,12 @@ class Node:
             if isinstance(effect, Send):
                 if effect.payload is not payload:  # What goes to several at once is encoded once.
                     payload, message = effect.payload, encode(Sub(sub.name, effect.payload))
-                self._send(effect, message, sub.name)
+                self._sends.send(effect, message, sub.name)
             elif isinstance(effect, Cast):
                 if not self._core.own.left:
                     self._wire.cast(encode(Sub(sub.name, effect.payload)))
             else:
                 wire.effects.append(effect)
-
-    def _send(self, send: Send, message: bytes, name: str) -> None:
-        core = self._core
-        member = core.table.by_node.get(send.to)
-        if member is None or core.own.left:
-            core.counters["sends_to_nobody"] += 1
-            return
-        if member.where < 0 and not (core.view.weighs_links and core.view.is_heard(member)):
-            self._send_far(member, send, message, name)
-            return
-        if send.reliable:
-            self._wire.stream(member, [message], send.priority)
-        else:
-            self._wire.datagram_or_stream(member, [message])
-
-    def _send_far(self, member: Member, send: Send, message: bytes, name: str) -> None:
-        """Have others hand it on, in a mesh; nobody else is out of reach and there."""
-        if member.state not in REACHABLE or not self._core.view.weighs_links:
-            self._core.counters["sends_to_nobody"] += 1
-        elif send.reliable and len(message) > RELAYED_MAX_BYTES:
-            self._perform(self._far, self._far.carry(member.node, name, message))
-        else:
-            self._perform(self._relay, self._relay.carry(member, message, sure=send.reliable))
 
     def _say_directly(self, member: Member, word: bytes) -> None:
         """A word of a stream, in a datagram to a far member's own address."""

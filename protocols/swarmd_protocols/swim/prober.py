@@ -175,12 +175,17 @@ class Prober:
         if hurried and member.link.probe is not None:
             member.link.probe.hurried = True
 
-    def ping_once(self, member: Member) -> None:
-        """One ping to a member that is held for gone: should it live, it answers, is told, and refutes."""
+    def ping_once(self, member: Member, *, bare: bool = False) -> None:
+        """One ping to a member that is held for gone: should it live, it answers, is told, and refutes.
+
+        Args:
+            member: Who.
+            bare: It carries no news: all that is wanted is an answer.
+        """
         core = self.core
         if core.now_ns - member.link.blocked_ns > 300 * _MS:
             member.link.blocked_ns = core.now_ns
-            self.send_ping(member, member)
+            self.send_ping(member, member, bare=bare)
 
     def on_hello_from(self, member: Member) -> None:
         """Somebody who is being asked greets: it did not know this node, and so could not read the question.
@@ -206,16 +211,17 @@ class Prober:
             probe.member.link.way = ""  # Whichever way answers is taken next.
         self.send_ping(probe.member, probe)
 
-    def send_ping(self, member: Member, purpose: Probe | Relay | Member) -> None:
-        """Ping a member, for a probe, for somebody else, or to see whether it lives."""
+    def send_ping(self, member: Member, purpose: Probe | Relay | Member, *, bare: bool = False) -> None:
+        """Ping a member, for a probe, for somebody else, or to see whether it lives; a bare one carries no news."""
         core = self.core
         sequence = core.next_sequence()
         self._forget_old()
         self.open[sequence] = (purpose, core.now_ns)
         # Riders before the ping, so that the ack can answer them.
-        parts = [*core.view.riders(member), encode(Ping(sequence, core.port.digest()))]
+        riders = [] if bare else core.view.riders(member)
+        parts = [*riders, encode(Ping(sequence, core.port.digest()))]
         parts += member.newest_accusation()
-        if member.link.probe is not None and member.link.probe.suspect_ns >= 0:
+        if bare or (member.link.probe is not None and member.link.probe.suspect_ns >= 0):
             # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
             core.port.push(member, parts)
         else:

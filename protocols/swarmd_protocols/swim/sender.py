@@ -151,18 +151,23 @@ class FrameSender:
 
     def stream(self, member: Member, parts: list[bytes], priority: Priority = Priority.SYNC) -> None:
         """See `Port.stream`."""
+        self.stream_frame(member, parts, priority)
+
+    def stream_frame(self, member: Member, parts: list[bytes], priority: Priority) -> bytes:
+        """The same; gives the frame, empty where none was sent."""
         session = self.session(member)
         if session is None:
-            return
+            return b""
         body = join(parts)
         if len(body) + PAIR_OVERHEAD_BYTES > STREAM_MAX_BYTES:
             self.core.counters["too_large"] += 1
-            return
+            return b""
         bulk = priority is Priority.BULK
         frame = self.channel.seal(session, BULK if bulk else STREAM, body)
         self.core.counters["streams_out"] += 1
         self.core.counters["stream_bytes_out"] += len(frame)
         self.effects.append(SendStream(member.route, frame, self.core.now_ns + _DEADLINE_NS[priority], bulk))
+        return frame
 
     def cast(self, message: bytes) -> None:
         """One encoded message to whoever listens on the shared channel."""

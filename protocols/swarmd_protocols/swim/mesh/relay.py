@@ -175,11 +175,14 @@ class Relay:
         Returns:
             What is to be done.
         """
-        counters = self._core.counters
         session = self._seals.session(member)
         if session is None:
             return []
-        frame = self._seals.channel.seal(session, STREAM, join([message]))
+        return self.carry_frame(member, self._seals.channel.seal(session, STREAM, join([message])), sure=sure)
+
+    def carry_frame(self, member: Member, frame: bytes, *, sure: bool) -> list[SubEffect]:
+        """The same of a frame for it, sealed for streams."""
+        counters = self._core.counters
         count = -(-len(frame) // PART_BYTES)
         if count > PARTS_MAX:
             counters["relay_too_large"] += 1
