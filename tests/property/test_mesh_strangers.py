@@ -117,13 +117,13 @@ def law_of_whom_one_beacon_was_heard_is_greeted(per_s: int, seed: int) -> None:
 
 @given(st.integers(1, 20), st.integers(1, 60), st.integers(0, 99))
 def law_who_is_silent_where_it_is_known_is_greeted_where_it_casts(members: int, seconds: int, seed: int) -> None:
-    """At once after 3 s of silence; a few a second, however many cast, and each once in 3 s."""
+    """At once after 3 s of silence; a few a second, however many cast, and each once in 3 s, then ever less often."""
     world, rng = World("auto"), random.Random(seed)
     nodes = [bytes([number]) * 16 for number in range(members)]
     begun_ns = world.now_ns
     world.by_node = {node: Moved(node, begun_ns) for node in nodes}
     silent, *_ = nodes
-    greeted_s = dict.fromkeys(nodes, -3.0)
+    greeted_s, times = dict.fromkeys(nodes, -3.0), dict.fromkeys(nodes, 0)
     for second in range(seconds):
         world.run(1)
         rng.shuffle(nodes)
@@ -132,10 +132,26 @@ def law_who_is_silent_where_it_is_known_is_greeted_where_it_casts(members: int, 
             world.near.on_beacon(Beacon(node, 1 << 40), "10.9.0.1:7946" if node == silent else node.hex())
             if len(world.greeted) > count:
                 assert second - greeted_s[node] >= 3
-                greeted_s[node] = second
+                greeted_s[node], times[node] = second, times[node] + 1
         assert not world.greeted or world.now_ns - begun_ns >= 3 * S
     assert len(world.greeted) <= 4 + 2 * seconds
+    assert max(times.values()) <= 5, "at 3, 6, 12, 24 and 48 s"
     assert "10.9.0.1:7946" in world.greeted or members > 4 or seconds < 3
+
+
+@given(st.integers(12, 30), st.integers(0, 99))
+def law_members_that_cast_from_elsewhere_hide_no_stranger(members: int, seed: int) -> None:
+    """Recorded beacons, played again without a key."""
+    world, rng = World("on"), random.Random(seed)
+    nodes = [bytes([number]) * 16 for number in range(members)]
+    world.by_node = {node: Moved(node, world.now_ns) for node in nodes}
+    for step in range(20):
+        world.run(0.5)
+        for node in rng.sample(nodes, members):
+            world.near.on_beacon(Beacon(node, 1 << 40), "10.9.0.1:7946")
+        if step >= 10:
+            world.near.on_beacon(Beacon(b"s" * 16, 1 << 40), "10.0.0.99:7946")
+    assert "10.0.0.99:7946" in world.greeted
 
 
 @given(st.integers(1, 60))
@@ -163,6 +179,21 @@ def it_is_greeted_with_each_beacon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "_MOVED_NS", 0)
 
 
+def it_is_greeted_as_often_as_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "_MOVED_MAX_NS", module._MOVED_NS)
+
+
+def strangers_wait_for_movers(patch: pytest.MonkeyPatch) -> None:
+    original = Near.on_beacon
+
+    def on_beacon(self: Near, message: Beacon, source: Address) -> object:
+        self._movers = self._greetings
+        return original(self, message, source)
+
+    patch.setattr(Near, "on_beacon", on_beacon)
+    it_is_greeted_as_often_as_before(patch)
+
+
 def one_beacon_is_not_enough(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Near, "_greet", lambda self, heard: None)
 
@@ -181,6 +212,8 @@ PAIRS = [
     (law_of_whom_one_beacon_was_heard_is_greeted, one_beacon_is_not_enough),
     (law_who_is_silent_where_it_is_known_is_greeted_where_it_casts, nobody_is_sought_elsewhere),
     (law_who_is_silent_where_it_is_known_is_greeted_where_it_casts, it_is_greeted_with_each_beacon),
+    (law_who_is_silent_where_it_is_known_is_greeted_where_it_casts, it_is_greeted_as_often_as_before),
+    (law_members_that_cast_from_elsewhere_hide_no_stranger, strangers_wait_for_movers),
     (law_who_is_heard_or_casts_from_its_own_address_is_not_greeted, everybody_is_sought_elsewhere),
     (law_of_whom_one_beacon_was_heard_is_greeted, who_is_known_by_then_is_greeted_too),
 ]

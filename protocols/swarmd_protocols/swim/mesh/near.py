@@ -41,10 +41,11 @@ nanoseconds, at random: the first greeting makes it known to whoever else has he
 _STRANGER_KEPT_NS = 15 * _S
 """A stranger keeps its place so long, nanoseconds, longer than the gap between two beacons of a full view (10 s): were
 it the next one's at once, a crowd, or somebody who invents names, would keep everybody a newcomer for ever."""
-_MOVED_NS = 3 * _S
+_MOVED_NS, _MOVED_MAX_NS = 3 * _S, 60 * _S
 """A member that was not heard for so long, nanoseconds, and shows itself from an address that it has not told may have
-got another one while it could tell nobody, as all do where a network is numbered anew; it is greeted there, as often
-at most."""
+got another one while it could tell nobody, as all do where a network is numbered anew; it is greeted there, and twice
+as long later each time, as long as nothing comes of it: whoever plays far members' beacons again has greetings sent
+wherever it likes, without a key."""
 _ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
 """Whoever was asked because of a beacon and did not answer is asked again after so long, nanoseconds, twice as long
 each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
@@ -74,8 +75,10 @@ class Near:
         """Who was asked because of a beacon and has not answered: when, and how long it is not asked again."""
         self._asks = TokenBucket(ASKS_PER_S, 2 * ASKS_PER_S)
         self._greetings = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
-        self._moved: dict[bytes, int] = {}
-        """When members were greeted last at an address that they have not told."""
+        self._movers = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
+        """Apart from those of strangers, whom no beacons of members keep waiting."""
+        self._moved: dict[bytes, tuple[int, int]] = {}
+        """When members were greeted last at an address that they have not told, and for how long not again."""
         self._strangers: dict[bytes, int] = {}
         """Who casts beacons and is no member, and since when."""
         self._saw_gone: dict[bytes, tuple[int, int]] = {}
@@ -127,7 +130,6 @@ class Near:
         self._strangers.pop(message.node, None)
         self._beacons[message.node] = core.now_ns
         if self._may_have_moved(member, source):
-            self._moved[message.node] = core.now_ns
             core.port.hello(source, True)
         if member.where >= 0:
             self.member_ns = core.now_ns
@@ -137,10 +139,16 @@ class Near:
 
     def _may_have_moved(self, member: Member, source: Address) -> bool:
         """Whether a member is greeted where a beacon in its name came from: it is silent where it is known to be."""
-        now_ns = self.core.now_ns
-        lately_ns = max(member.link.heard_ns, self._moved.get(member.node, -(2**62)))
-        is_elsewhere = member.status != STATUS_LEFT and not is_way(source, member.address)
-        return is_elsewhere and now_ns - lately_ns >= _MOVED_NS and self._greetings.take(now_ns)
+        now_ns, heard_ns = self.core.now_ns, member.link.heard_ns
+        if member.status == STATUS_LEFT or is_way(source, member.address) or now_ns - heard_ns < _MOVED_NS:
+            return False
+        greeted_ns, gap_ns = self._moved.get(member.node, (heard_ns, 0))
+        if greeted_ns <= heard_ns:
+            gap_ns = 0  # Something came of it.
+        if now_ns - greeted_ns < gap_ns or not self._movers.take(now_ns):
+            return False
+        self._moved[member.node] = now_ns, min(max(_MOVED_NS, 2 * gap_ns), _MOVED_MAX_NS)
+        return True
 
     def _member(self, message: Beacon) -> Member | None:
         """Whose beacon it is, where it is known in this life."""
