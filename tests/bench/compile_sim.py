@@ -21,7 +21,7 @@ MODULES = {
     "swarmd_protocols": (
         "channel/bucket channel/budget channel/channel channel/codec channel/contact channel/dissemination crypto node "
         "releases/exchange releases/fetching releases/policy releases/releases releases/rollout releases/swarming "
-        "releases/versions state/anti_entropy state/author state/claims/claims state/clock "
+        "releases/versions sends state/anti_entropy state/author state/claims/claims state/clock "
         "state/crdt/log state/crdt/store state/dedup/own state/dedup/undecided state/dedup/view state/holdings "
         "state/intake state/pauses state/projection state/quota state/replica state/shown state/survey "
         "swim/accusations swim/allowance swim/core swim/event_ledgers swim/event_log swim/first_contact swim/full_view "
