@@ -25,12 +25,20 @@ HALL = 14
 
 
 def who_answers_slowly_is_asked_again_later() -> None:
-    """A hop whose probes take 300 ms has not lost what it has not said within 100 ms that it took."""
+    """A hop whose probes take 300 ms has not lost what it has not said within 100 ms that it took.
+
+    Nor has one that has not been probed yet, where all others take as long.
+    """
+    for own_ns, all_ns in ((300 * MS, 8 * MS), (0, 300 * MS)):
+        _is_asked_again_later(own_ns, all_ns)
+
+
+def _is_asked_again_later(own_ns: int, all_ns: int) -> None:
     net = formed(4)
     one, target = relay_of(net, 1), net.hosts[3].node.node
     core = net.hosts[1].node._core
     core.now_ns = net.now
-    core.table.by_node[net.hosts[2].node.node].link.rtt_ns = 300 * MS
+    core.table.by_node[net.hosts[2].node.node].link.rtt_ns, core.rtt_ns = own_ns, all_ns
     onward = Onward(target, 9, 60_000, True, bytes(8), 0, 1, bytes(100))
     assert one._take(net.hosts[0].node.node, onward, net.now)
     asked = []
@@ -111,8 +119,8 @@ def who_answers_slowly_is_compared_rarely() -> None:
     core, repair = net.hosts[1].node._core, net.hosts[1].node._swim.repair
     subject = core.table.by_node[net.hosts[2].node.node]
     found = {}
-    for rtt_ns in (8 * MS, 300 * MS):
-        subject.link.rtt_ns, subject.repair.sync_gap_ns, due = rtt_ns, 0, 0
+    for rtt_ns, all_ns in ((8 * MS, 8 * MS), (300 * MS, 8 * MS), (0, 300 * MS)):
+        subject.link.rtt_ns, core.rtt_ns, due = rtt_ns, all_ns, 0
         subject.repair.sync_ns = core.now_ns
         for _ in range(240):
             core.now_ns += 50 * MS
@@ -122,6 +130,18 @@ def who_answers_slowly_is_compared_rarely() -> None:
         found[rtt_ns] = due
     assert found[8 * MS] >= 12 * 3, "as a swarm that forms is"
     assert 4 <= found[300 * MS] <= 12 * S // (8 * 300 * MS)
+    assert 4 <= found[0] <= 12 * S // (8 * 300 * MS), "who has not been probed yet is as slow as all others"
+
+
+def echoes_of_who_is_not_probed_yet_take_as_long_as_all() -> None:
+    """Half of those that are near have just come near: their echoes wait in queues as all do."""
+    net = formed(5, everybody(5) - {(0, 4)})
+    core = net.hosts[1].node._core
+    core.rtt_ns = 300 * MS
+    for member in core.table.reachable:
+        member.link.rtt_ns = 0
+    near = len(core.table.reachable)
+    assert net.view(1).reports._window_ns() == 150 * MS * max(1, near - reports._ECHOES)
 
 
 def _at_once(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +168,16 @@ def _all_the_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("swarmd_protocols.swim.repair._TRIPS", 0)
 
 
+def _unknown_is_nothing(patch: pytest.MonkeyPatch) -> None:
+    def window_ns(self: NearReports) -> int:
+        trips = sorted(member.link.rtt_ns for member in self.core.table.reachable)
+        return max(reports._RECAST_NS, trips[3 * len(trips) // 4] // 2) * max(1, len(trips) - reports._ECHOES)
+
+    patch.setattr(NearReports, "_window_ns", window_ns)
+
+
 LAWS: list[tuple[Law, Mutant]] = [
+    (echoes_of_who_is_not_probed_yet_take_as_long_as_all, _unknown_is_nothing),
     (who_answers_slowly_is_asked_again_later, _at_once),
     (who_is_in_reach_needs_nobody, _nobody_is),
     (who_has_just_asked_is_answered_itself, _who_asks_is_not),

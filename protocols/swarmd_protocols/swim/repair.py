@@ -93,7 +93,7 @@ class Repair:
         core = self.core
         least_ns = core.config.sync_interval_ns
         if core.view.weighs_links:
-            least_ns = max(least_ns, _TRIPS * member.link.rtt_ns)
+            least_ns = max(least_ns, _TRIPS * (member.link.rtt_ns or core.rtt_ns))
         if core.now_ns - member.repair.sync_ns < max(least_ns, member.repair.sync_gap_ns):
             return False
         member.repair.sync_ns = core.now_ns

@@ -442,7 +442,7 @@ class Relay:
             held.asked.add(member.node)
             if held.via is None:
                 _note(self._hops, onward.target, member.node, HELD_SHARE)
-            held.due_ns = now_ns + min(max(ACK_NS, 2 * member.link.rtt_ns), ACK_MAX_NS)
+            held.due_ns = now_ns + min(max(ACK_NS, 2 * (member.link.rtt_ns or core.rtt_ns)), ACK_MAX_NS)
             core.counters["relay_bytes" if held.via else "relay_own_bytes"] += len(onward.data)
             stamped = msgspec.structs.replace(onward, cost=cost)
             if not onward.sure:

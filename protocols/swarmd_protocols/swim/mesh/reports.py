@@ -238,7 +238,7 @@ class NearReports:
 
     def _window_ns(self) -> int:
         """How long others have to pass on what this node would: within so long one of each `_ECHOES` of them has."""
-        trips = sorted(member.link.rtt_ns for member in self.core.table.reachable)
+        trips = sorted(member.link.rtt_ns or self.core.rtt_ns for member in self.core.table.reachable)
         wait_ns = min(trips[3 * len(trips) // 4] // 2, _RECAST_MAX_NS) if trips else 0
         return max(_RECAST_NS, wait_ns) * max(1, len(trips) - _ECHOES)
 
