@@ -17,6 +17,7 @@ from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.messages import LEVEL_FAILED, LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, Accusation, AccusationBody
 from swarmd_protocols.swim.standing import FREE_DOUBTS, Standing
+from tests.support.mutants import assert_found
 from tests.support.swim_chatter import Chatter
 from tests.support.swim_net import MS, SECRET, Host, Net, S
 from tests.support.swim_thief import Thief
@@ -204,6 +205,14 @@ def test_standing_is_bounded_and_only_wrong_words_lower_it(steps: list[tuple[int
     for who in range(2_000):
         standing.refuted(who.to_bytes(16, "big"), now)
     assert len(standing) <= 512
+
+
+def test_who_waits_a_second_for_whoever_was_doubted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_second(self: Standing, node: bytes, least_ns: int, now_ns: int) -> int:
+        return S if self.doubted(node, now_ns) else least_ns
+
+    law = test_standing_is_bounded_and_only_wrong_words_lower_it
+    assert_found(lambda patch: patch.setattr(Standing, "refuted_after_ns", a_second), law, monkeypatch)
 
 
 BAD_KINDS = (

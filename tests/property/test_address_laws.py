@@ -23,7 +23,7 @@ class Someone:
     """As much of a member as the table's addresses and the evidence of hosts look at."""
 
     def __init__(self, name: int) -> None:
-        self.node = bytes([name])
+        self.node, self.name = bytes([name]), str(name)
         self.address = ""
         self.where = 0
         self.link = SimpleNamespace(probe=None, rtt_ns=0, way="", source="", heard_ns=-1)

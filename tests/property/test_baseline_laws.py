@@ -138,7 +138,7 @@ def test_a_mesh_in_which_the_first_confirmation_counts_is_found(monkeypatch: pyt
     def first_word_counts(self: Baseline, peer, told, members, now_ns, *, is_mesh):  # type: ignore[no-untyped-def]
         return original(self, peer, told, members, now_ns)
 
-    law = partial(news_crosses_to_a_leaf, 1)
+    law = partial(news_crosses_to_a_leaf, 2)
     assert_found(lambda patch: patch.setattr(Baseline, "denied", first_word_counts), law, monkeypatch)
 
 

@@ -204,7 +204,7 @@ def one_holds_nothing() -> None:
 
 
 def taken_back() -> None:
-    for seed in (5, 6, 9):
+    for seed in (7, 8, 10):
         nothing_old_is_new_by_one_that_took_it_back(AROUND, seed, 3, 1, 2)
 
 
@@ -218,7 +218,7 @@ def crosses() -> None:
 
 
 def much_is_lost() -> None:
-    for seed in (9, 12):
+    for seed in (1, 10, 14):
         nothing_old_is_new_where_much_is_lost(AROUND, seed)
 
 

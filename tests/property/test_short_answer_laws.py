@@ -310,7 +310,7 @@ def _the_oldest_wait(patch: pytest.MonkeyPatch) -> None:
 
 def _beside_old() -> None:
     for at_ms in range(0, 200, 20):
-        what_is_new_is_heard_beside_what_is_old(4, 1, at_ms, 3)
+        what_is_new_is_heard_beside_what_is_old(4, 4, at_ms, 3)
 
 
 def _shares() -> None:

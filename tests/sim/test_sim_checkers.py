@@ -101,7 +101,7 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         "law-borrower-takes-all",
         "membership.undetected",
         [Fault(12 * S, "borrow_address", (6,), 15 * S, 5), Fault(30 * S, "power_loss", (0, 1, 2), 20 * S, 0)],
-        {"checks.detect_s": 4.0},
+        {"checks.detect_s": 5.0},
     ),
     (
         "law-borrower-has-a-port",

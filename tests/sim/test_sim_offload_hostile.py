@@ -51,7 +51,9 @@ def test_a_hostile_member_costs_honest_ones_little(kind: str) -> None:
         assert counts["lent_refused_unknown"] + counts.get("lent_denied", 0) > 100
     if kind == "borrow_held":
         assert counts["lent_held"] > 100
-        assert counts["lent_refused_busy"] > counts["borrow_refused_busy"], "the thief is out of places, not the others"
+        assert counts["lent_refused_busy"] > counts.get("borrow_refused_busy", 0), (
+            "the thief is out of places, not the others"
+        )
         assert result.figures["rejected"], "who wants more than may be held is named"
 
 

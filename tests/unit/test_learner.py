@@ -117,7 +117,7 @@ def test_a_pipe_for_a_picture_is_refused_and_nobody_waits_for_it(labelled: Path,
     path = one.folder / one.pictures[0].file
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(LabelError, match="is no file"):
+    with pytest.raises(LabelError, match="is no regular file"):
         one.read(one.pictures[0])
 
 
