@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from swarmd_protocols.subprotocol import Send
-from swarmd_protocols.swim.mesh import relay, reports
+from swarmd_protocols.swim.mesh import relay, reports, turns
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
-from swarmd_protocols.swim.mesh.near import Near
+from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
 from swarmd_protocols.swim.mesh.relay_words import Onward, decode_message
 from swarmd_protocols.swim.mesh.reports import NearReports
 from tests.support.mesh_net import everybody, line
@@ -168,6 +169,27 @@ def _all_the_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("swarmd_protocols.swim.repair._TRIPS", 0)
 
 
+def nobodys_life_hangs_on_one_link() -> None:
+    """In a hall of twenty-four all choose eight to be near: three of them at least choose each in turn.
+
+    A chain leads over links that both ends report. With one such link a node that all hear was failed when that one
+    fell silent for a second.
+    """
+    count = 24
+    hidden = {(a, b) for a in (0, 1, 2) for b in (count - 3, count - 2, count - 1)}
+    net = formed(count, everybody(count) - hidden, 3)
+    net.run(20)
+    for index, host in enumerate(net.hosts):
+        table, told = host.node._core.table, net.view(index).reports.heard
+        both = [member for member in table.reachable if host.node.node[:KEY_BYTES] in told.get(member.node, {})]
+        assert len(both) >= turns.BOTH_WANTED, index
+        assert len(table.reachable) <= NEAR_MAX + turns.BOTH_WANTED
+
+
+def _who_is_near_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(turns, "BOTH_WANTED", 0)
+
+
 def _unknown_is_nothing(patch: pytest.MonkeyPatch) -> None:
     def window_ns(self: NearReports) -> int:
         trips = sorted(member.link.rtt_ns for member in self.core.table.reachable)
@@ -177,6 +199,7 @@ def _unknown_is_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 LAWS: list[tuple[Law, Mutant]] = [
+    (nobodys_life_hangs_on_one_link, _who_is_near_is_enough),
     (echoes_of_who_is_not_probed_yet_take_as_long_as_all, _unknown_is_nothing),
     (who_answers_slowly_is_asked_again_later, _at_once),
     (who_is_in_reach_needs_nobody, _nobody_is),

@@ -2,6 +2,7 @@
 
 in reach, few near                       asked at once
 in reach, enough near, nobody leads      asked at once by whom it names in its report, by others within `_TURN_NS`
+in reach, enough near, it names this     asked at once, where few of those that are near do
 it answers                               near, where it is still wanted, and it was its turn
 """
 
@@ -17,6 +18,10 @@ _TURN_NS = 1_000_000_000
 """Whoever has enough near and hears one that nobody leads to asks it within so long, nanoseconds, at random, if still
 nobody does by then: of forty that hear it a few take it, and its link is told by few. A link that both ends know is
 told at once, so these wait only where it has reported none."""
+
+BOTH_WANTED = 3
+"""A node wants so many near that say that they hear it: in a hall all choose eight of thirty, not each other, and a
+chain leads over links alone that both ends report. With one of these a node was failed when that one fell silent."""
 
 
 class Turns:
@@ -34,9 +39,14 @@ class Turns:
         """Members that it has asked so: they are near as soon as they answer."""
 
     def is_wanted(self, member: Member) -> bool:
-        """Of many that are heard, a few are near; but who is not reached otherwise always may be."""
+        """Of many that are heard, a few are near; but who is not reached otherwise always may be.
+
+        And who names this node, where few of those do that are near.
+        """
         near = len(self._core.table.reachable)
-        return near < NEAR_MAX or (near < NEAR_MOST and member.node[:KEY_BYTES] not in self._routes.costs)
+        if near < NEAR_MAX or near >= NEAR_MOST:
+            return near < NEAR_MAX
+        return member.node[:KEY_BYTES] not in self._routes.costs or (self._names(member) and self._few_name())
 
     def consider(self, member: Member) -> None:
         """A member is in reach."""
@@ -63,8 +73,14 @@ class Turns:
         self._asked.discard(member.node)
 
     def _is_at_once(self, member: Member) -> bool:
-        named = self._reports.heard.get(member.node, {})
-        return len(self._core.table.reachable) < NEAR_MAX or self._core.own.node[:KEY_BYTES] in named
+        return len(self._core.table.reachable) < NEAR_MAX or self._names(member)
+
+    def _names(self, member: Member) -> bool:
+        """Whether a member says that it hears this node."""
+        return self._core.own.node[:KEY_BYTES] in self._reports.heard.get(member.node, {})
+
+    def _few_name(self) -> bool:
+        return sum(map(self._names, self._core.table.reachable)) < BOTH_WANTED
 
     def _is_due(self, member: Member) -> None:
         self._waiting.discard(member.node)
