@@ -106,7 +106,7 @@ class Region:
         self._store = store
         self._prefix = prefix
         self._say = say
-        self._marks = Marks(store, time.time_ns() // 1_000_000)
+        self._marks = Marks(store, round(time.time() * 1000))
         self._life = store.next_life(int(time.time()))
         self._number = 0
         strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
