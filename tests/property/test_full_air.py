@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from swarmd_protocols.subprotocol import Send
+from swarmd_protocols.swim.mesh import near as near_module
 from swarmd_protocols.swim.mesh import relay, reports, turns
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
@@ -186,6 +187,30 @@ def nobodys_life_hangs_on_one_link() -> None:
         assert len(table.reachable) <= NEAR_MAX + turns.BOTH_WANTED
 
 
+def what_a_lost_link_cost_is_learnt() -> None:
+    """Who answers within two seconds of the loss of its link was there all the while; who comes later had moved."""
+    for away_s, is_learnt in ((0.1, True), (4.0, False)):
+        net = formed(4)
+        core = net.hosts[1].node._core
+        lost, before = core.counters["near_lost"], core.round_trip_loss
+        net.relink(line(4) - {(1, 2)})
+        assert net.run_until(lambda core=core, lost=lost: core.counters["near_lost"] > lost, 6, 0.01) is not None
+        net.run(away_s)
+        net.relink(line(4))
+        gained = core.counters["near_gained"]
+        regained = net.run_until(lambda core=core, gained=gained: core.counters["near_gained"] > gained, 9, 0.01)
+        assert regained is not None
+        assert (core.round_trip_loss > before + 0.1) is is_learnt, (away_s, before, core.round_trip_loss)
+
+
+def _nobody_learns(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "answered", lambda self, member: 0)
+
+
+def _all_is_learnt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(near_module, "_MISSED_NS", 60 * S)
+
+
 def _who_is_near_is_enough(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turns, "BOTH_WANTED", 0)
 
@@ -199,6 +224,8 @@ def _unknown_is_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 LAWS: list[tuple[Law, Mutant]] = [
+    (what_a_lost_link_cost_is_learnt, _nobody_learns),
+    (what_a_lost_link_cost_is_learnt, _all_is_learnt),
     (nobodys_life_hangs_on_one_link, _who_is_near_is_enough),
     (echoes_of_who_is_not_probed_yet_take_as_long_as_all, _unknown_is_nothing),
     (who_answers_slowly_is_asked_again_later, _at_once),

@@ -277,14 +277,22 @@ class Prober:
         probe.member.link.probe = None
         misses = probe.attempts - 1
         # One answer and the misses before it: an estimate that members who are gone cannot spoil.
-        # Quick while losses are new, so that they are known for what they are before they look like deaths.
-        rate = _LEARN_QUICK if core.round_trip_loss < _LEARN_QUICK_BELOW else _LEARN
-        for _ in range(misses):
-            core.round_trip_loss += (1 - core.round_trip_loss) * rate
+        rate = self.learn(misses)
         core.round_trip_loss -= core.round_trip_loss * rate
         probe.member.link.loss += (misses / probe.attempts - probe.member.link.loss) * 0.2
         if probe.routine and core.health:
             core.adjust_health(-1)
+
+    def learn(self, misses: int) -> float:
+        """So many pings to who is there were not answered; what the next answer weighs.
+
+        Quick while losses are new, so that they are known for what they are before they look like deaths.
+        """
+        core = self.core
+        rate = _LEARN_QUICK if core.round_trip_loss < _LEARN_QUICK_BELOW else _LEARN
+        for _ in range(misses):
+            core.round_trip_loss += (1 - core.round_trip_loss) * rate
+        return rate
 
     def _judge_lateness(self, member: Member) -> None:
         core, link = self.core, member.link

@@ -313,7 +313,7 @@ class MeshView(FullView):
 
     def answered(self, member: Member) -> None:
         """See `View.answered`."""
-        self.near.answered(member)
+        self._prober.learn(self.near.answered(member))
         if member.where < 0 and self.turns.takes(member) and self.near.gain(member):
             self.turns.over(member)
             self._prober.welcome(member)

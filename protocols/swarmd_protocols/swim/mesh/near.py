@@ -56,6 +56,9 @@ _GONE_MOST = 24
 _THERE_AFTER_ALL_NS = 15 * _S
 """Who is still reached so long after its host refused, nanoseconds, is there: whoever else hears a dead one has found
 out within 12 s, even if it seemed frozen there."""
+_MISSED_NS = 2 * _S
+"""Who answers so soon after its link was lost, nanoseconds, was there all the while: who moves out of reach stays there
+longer."""
 _FROZEN_NS = 3 * _S
 """Whoever was found frozen is held for that so long, nanoseconds: it is asked once a second, and when it runs again it
 has heard within two more who has ended beside it, and looks for itself."""
@@ -87,6 +90,8 @@ class Near:
         """When members that were near fell silent."""
         self._frozen: dict[bytes, int] = {}
         """When members were found frozen last."""
+        self._missed: dict[bytes, tuple[int, int, int]] = {}
+        """Of members whose link was lost, how many pings they did not answer, when, and in which life of theirs."""
         self._stirred_ns = 0
         """When a member came near, was lost, or one that is not near was heard."""
 
@@ -185,9 +190,16 @@ class Near:
         self._asked[member.node] = now_ns, min(max(_ASK_AGAIN_NS, 2 * gap_ns), _ASK_AGAIN_MAX_NS)
         return True
 
-    def answered(self, member: Member) -> None:
-        """A member answered: its process has not ended."""
+    def answered(self, member: Member) -> int:
+        """A member answered: its process has not ended. Pings that were lost, where its link was lost just before.
+
+        Of a link that is lost nobody else counts them: where the air is full, and links come and go, those that answer
+        at once would be all that is learnt of losses, and all others look like deaths.
+        """
         self._saw_gone.pop(member.node, None)
+        misses, lost_ns, boot = self._missed.pop(member.node, (0, 0, 0))
+        is_there = self.core.now_ns - lost_ns <= _MISSED_NS and boot == member.incarnation >> BOOT_SHIFT
+        return misses if is_there else 0
 
     def seems_in_reach(self, member: Member, within_ns: int) -> bool:
         """Whether a member was heard directly so lately, or a beacon in its name."""
@@ -232,6 +244,12 @@ class Near:
             self._saw_gone.pop(member.node, None)
             self._saw_gone[member.node] = member.incarnation >> BOOT_SHIFT, self.core.now_ns
         if member.link.probe is not None:
+            if not gone:
+                self._missed[member.node] = (
+                    member.link.probe.attempts,
+                    self.core.now_ns,
+                    member.incarnation >> BOOT_SHIFT,
+                )
             member.link.probe.over = True
             member.link.probe = None
         if member.where < 0:
@@ -249,6 +267,7 @@ class Near:
         self._saw_gone.pop(node, None)
         self._silent.pop(node, None)
         self._frozen.pop(node, None)
+        self._missed.pop(node, None)
 
     def freezes(self, member: Member) -> bool:
         """A member does not answer, and its host does; whether that is new."""
