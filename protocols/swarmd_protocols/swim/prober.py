@@ -20,6 +20,7 @@ from swarmd_protocols.swim.helpers import Helpers
 from swarmd_protocols.swim.hosts import HOST_ONLY, SILENCES_WANTED, HostEvidence
 from swarmd_protocols.swim.lateness import LateLinks, is_late, smoothed
 from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.losses import missed
 from swarmd_protocols.swim.members import Member, Probe, Relay
 from swarmd_protocols.swim.messages import (
     LEVEL_SUSPECT,
@@ -46,9 +47,6 @@ _ERROR_ASK, _ERROR_SUSPECT, _ERROR_LINK, _ERROR_FAILED = 2e-2, 2e-4, 1e-5, 1e-6
 called broken, a member is declared failed. A thousand nodes at four probes a second make 10^8 probes in seven hours."""
 _LINK_LOSS_MIN = 0.25
 """A link is called broken as if at least this share of round trips were lost: new losses are not known yet."""
-_LEARN, _LEARN_QUICK, _LEARN_QUICK_BELOW = 0.02, 0.05, 0.3
-"""Weight of one answer or miss in the smoothed loss; the quicker one below this loss, so that new losses are known
-before they look like deaths."""
 _ISOLATED_FAILED_NS = 60 * _S
 """A node that hears nobody believes in the others' deaths after so long, nanoseconds: its own radio is more likely."""
 _LOOK_AGAIN_NS = 1 * _S
@@ -277,22 +275,11 @@ class Prober:
         probe.member.link.probe = None
         misses = probe.attempts - 1
         # One answer and the misses before it: an estimate that members who are gone cannot spoil.
-        rate = self.learn(misses)
+        rate = missed(core, misses)
         core.round_trip_loss -= core.round_trip_loss * rate
         probe.member.link.loss += (misses / probe.attempts - probe.member.link.loss) * 0.2
         if probe.routine and core.health:
             core.adjust_health(-1)
-
-    def learn(self, misses: int) -> float:
-        """So many pings to who is there were not answered; what the next answer weighs.
-
-        Quick while losses are new, so that they are known for what they are before they look like deaths.
-        """
-        core = self.core
-        rate = _LEARN_QUICK if core.round_trip_loss < _LEARN_QUICK_BELOW else _LEARN
-        for _ in range(misses):
-            core.round_trip_loss += (1 - core.round_trip_loss) * rate
-        return rate
 
     def _judge_lateness(self, member: Member) -> None:
         core, link = self.core, member.link

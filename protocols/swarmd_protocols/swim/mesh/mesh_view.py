@@ -16,6 +16,7 @@ from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.losses import missed
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.mesh.fates import Fates
 from swarmd_protocols.swim.mesh.frozen import Frozen
@@ -313,7 +314,7 @@ class MeshView(FullView):
 
     def answered(self, member: Member) -> None:
         """See `View.answered`."""
-        self._prober.learn(self.near.answered(member))
+        missed(self.core, self.near.answered(member))
         if member.where < 0 and self.turns.takes(member) and self.near.gain(member):
             self.turns.over(member)
             self._prober.welcome(member)
