@@ -331,7 +331,10 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _read_all(database: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
-    return [(bytes(key), bytes(value)) for key, value in database.execute("SELECT key, value FROM records")]
+    rows = database.execute("SELECT key, value FROM records").fetchall()
+    if not all(type(key) is bytes and type(value) is bytes for key, value in rows):
+        raise sqlite3.DatabaseError("a record is no bytes")
+    return rows
 
 
 def _salvage(path: Path) -> dict[bytes, bytes]:
@@ -341,7 +344,8 @@ def _salvage(path: Path) -> dict[bytes, bytes]:
         try:
             with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
                 for key, value in database.execute(f"SELECT key, value FROM records ORDER BY key {order}"):
-                    kept[bytes(key)] = bytes(value)
+                    if type(key) is bytes and type(value) is bytes:  # A damaged head makes a number of it.
+                        kept[key] = value
         except (sqlite3.Error, TypeError, ValueError):
             continue
     return kept

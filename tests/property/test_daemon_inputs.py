@@ -15,7 +15,7 @@ from typing import Any
 
 import h11
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from swarmd.api.control import ControlServer
@@ -179,6 +179,8 @@ class _Sink:
 @pytest.mark.slow
 @many
 @given(st.binary(max_size=2000), st.integers(0, 8000), st.integers(0, 3))
+@example(b"\x00\x00\x00\x00\x00\x00\x00<\x04\x05", 4889, 1)
+@example(b"\x00\x00\x00\x00\x00\x00\x00:\x04\x04", 4889, 1)
 def test_any_damage_to_the_journal_leaves_a_working_store(damage: bytes, place: int, kind: int) -> None:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
