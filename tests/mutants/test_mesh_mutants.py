@@ -69,7 +69,7 @@ def _a_refusal_counts_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def _an_end_is_of_every_life(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Near, "saw_gone", lambda self, member: member.node in self._saw_gone)
-    patch.setattr(Near, "answered", lambda self, member: None)
+    patch.setattr(Near, "answered", lambda self, member: 0)
     for module in (near, fates):
         patch.setattr(module, "life_key", lambda node, boot: node[:KEY_BYTES])
 
