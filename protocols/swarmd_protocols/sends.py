@@ -18,11 +18,13 @@ from typing import NamedTuple
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect, SubProtocol
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.mesh.far_streams import FarStreams
 from swarmd_protocols.swim.mesh.far_words import NAME as FAR
 from swarmd_protocols.swim.mesh.far_words import SIZE_MAX_BYTES
+from swarmd_protocols.swim.mesh.near import IN_REACH_NS
 from swarmd_protocols.swim.mesh.relay import HELD_SHARE, Relay
 from swarmd_protocols.swim.mesh.relay import WHOLE_MAX_BYTES as RELAYED_MAX_BYTES
 from swarmd_protocols.swim.mesh.relay_words import PART_BYTES
@@ -38,8 +40,6 @@ _GAP_NS, _GAP_MAX_NS = 400 * _MS, _S
 _PROOF_NS = 20 * _S
 """Whoever answered so lately, nanoseconds, is not asked because of what is best effort: in a hall each says a little to
 each all the time, and an answer brings as much news as fits."""
-_IN_REACH_NS = 3 * _S
-"""Whose beacon or frame came within so long is asked at all, nanoseconds."""
 _ASKED_MAX = 64
 """Members that are asked at a time; what is for others goes straight all the same."""
 _PARTS_MAX = HELD_SHARE * 3 // 8
@@ -138,7 +138,7 @@ class Sends:
         if member.state not in REACHABLE:
             self._core.counters["sends_to_nobody"] += 1
             return
-        if self._near.seems_in_reach(member, _IN_REACH_NS) and self._near.may_ask(member):
+        if self._near.seems_in_reach(member, IN_REACH_NS) and self._near.may_ask(member):
             self._prober.ping_once(member, bare=True)
         if send.reliable and len(message) > RELAYED_MAX_BYTES:
             self._perform(self._far, self._far.carry(member.node, name, message))
@@ -195,7 +195,7 @@ class Sends:
     def _ask_once(self, asked: _Asked) -> None:
         asked.times += 1
         self._prober.ping_once(asked.member, bare=True)
-        gap_ns = min(max(_GAP_NS, 2 * (asked.member.link.rtt_ns or self._core.rtt_ns)), _GAP_MAX_NS)
+        gap_ns = min(max(_GAP_NS, 2 * trip_ns(self._core, asked.member)), _GAP_MAX_NS)
         self._core.scheduler.at(self._core.now_ns + gap_ns, self._look, asked)
 
     def _look(self, asked: _Asked) -> None:

@@ -8,7 +8,6 @@ region.lock        held by the process that runs
 """
 
 import contextlib
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from swarmd.errors import ConfigError
+from swarmd.federation.whole_files import locked
 from swarmd.identity.files import IdentityFileError, write_public_file, write_secret_file
 from swarmd.identity.role_keys import FleetError, locked_folder
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
@@ -100,16 +100,8 @@ def alone_with(folder: Path) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"the region in {folder} runs already; end that process first") from None
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be locked: {error.strerror}") from error
+    with locked(descriptor, path, f"the region in {folder} runs already; end that process first", ConfigError):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def read_seed(folder: Path) -> bytes:

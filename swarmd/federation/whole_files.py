@@ -54,19 +54,33 @@ def alone_in(folder: Path, pattern: str) -> Iterator[None]:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise DaemonError(f"{folder} cannot be written: {error.strerror or error}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DaemonError(f"another export writes into {folder}; wait until it is done") from None
-        except OSError as error:
-            raise DaemonError(f"{folder} cannot be locked: {error.strerror or error}") from error
+    with locked(descriptor, folder, f"another export writes into {folder}; wait until it is done", DaemonError):
         try:
             for draft in folder.glob(pattern + DRAFT):
                 if draft.is_file():
                     draft.unlink(missing_ok=True)
         except OSError as error:
             raise DaemonError(f"a draft below {folder} cannot be removed: {error.strerror or error}") from error
+        yield
+
+
+@contextlib.contextmanager
+def locked(descriptor: int, path: Path, busy: str, refusal: type[DaemonError]) -> Iterator[None]:
+    """Hold the lock of an open file or folder, which ends with the process too, and close it.
+
+    Args:
+        descriptor: Of it.
+        path: Its name, for people.
+        busy: What is said where another process holds it.
+        refusal: What is raised where it is not held.
+    """
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise refusal(busy) from None
+        except OSError as error:
+            raise refusal(f"{path} cannot be locked: {error.strerror or error}") from error
         yield
     finally:
         os.close(descriptor)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.identity.files import dev_fleet_secret
 from tests.support import namespaces
-from tests.support.daemons import PlainDaemon
 from tests.support.namespaces import Networks
-from tests.support.radio_line import Lettered
+from tests.support.radio_line import Lettered, devices
 
 pytestmark = [*namespaces.marks(300), pytest.mark.slow]
 PATIENCE_S = 60.0
@@ -26,22 +24,13 @@ class Flight(Lettered):
 
     def __init__(self, networks: Networks, folder: Path) -> None:
         """Make the devices; nobody runs yet."""
-        dev_fleet_secret(folder / "fleet")
         self._networks = networks
         for network in (*_NETWORKS, "sky"):
             networks.network(network)
         networks.plug(1, "air", "wlan0", "10.7.0.1/24")
         networks.plug(2, "sea", "wlan0", "10.8.0.2/24")
         networks.plug(3, "sky", "wlan0")
-        fleet = ["--dev-fleet", str(folder / "fleet")]
-        super().__init__(
-            NAMES,
-            [
-                PlainDaemon(name, folder / name, [*fleet, "--name", name], networks.prefix(index))
-                for index, name in enumerate(NAMES, 1)
-            ],
-            PATIENCE_S,
-        )
+        super().__init__(NAMES, devices(NAMES, folder, networks), PATIENCE_S)
 
     def fly(self, network: str) -> None:
         """The mule's radio is in this network from here on, with an address of it."""

@@ -310,7 +310,7 @@ def _near_is_far(patch: pytest.MonkeyPatch) -> None:
 
 def _nobody_tries(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(far_streams, "_TRIED_NS", 1 << 63)
-    patch.setattr("swarmd_protocols.sends._IN_REACH_NS", -1)  # Nor is it asked whether it hears.
+    patch.setattr("swarmd_protocols.sends.IN_REACH_NS", -1)  # Nor is it asked whether it hears.
 
 
 def _every_segment_is_answered(patch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,18 @@ def echoes_of_who_is_not_probed_yet_take_as_long_as_all() -> None:
     for member in core.table.reachable:
         member.link.rtt_ns = 0
     near = len(core.table.reachable)
-    assert net.view(1).reports._window_ns() == 150 * MS * max(1, near - reports._ECHOES)
+    told = net.view(1).reports
+    assert told._window_ns() == 150 * MS * max(1, near - reports._ECHOES)
+    net = formed(4)
+    core, told = net.hosts[1].node._core, net.view(1).reports
+    core.now_ns, core.rtt_ns = net.now, 300 * MS
+    for member in core.table.reachable:
+        member.link.rtt_ns = 0
+    due: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(core.scheduler), "at", lambda self, at_ns, *_: due.append(at_ns - core.now_ns))
+        told._await_echo(core.own.node, b"said")
+    assert due == [450 * MS], "nor is a report cast again before one could have come"
 
 
 def _at_once(patch: pytest.MonkeyPatch) -> None:

@@ -208,7 +208,7 @@ def _it_is_sealed_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nobody_is_asked_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sends, "_IN_REACH_NS", -1)
+    patch.setattr(sends, "IN_REACH_NS", -1)
 
 
 def _all_the_time(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support import federation_world
 from tests.support.federation_hostile import SALT, revocation_of, two
-from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, clock_of, make_world
+from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, World, clock_of, make_world, one_gateway
 from tests.support.state_mesh import CRYPTO as MESH_CRYPTO
 from tests.unit.test_federation_publisher import ALL, Site
 
@@ -278,9 +278,7 @@ def small_frames_take_no_others_place(folder: Path) -> None:
 
 def what_will_be_seen_is_refused(folder: Path) -> None:
     """A node says that it sees something in a hundred years: that comes first in no answer, and has no partition."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, swarm, gateway = one_gateway(folder)
     found = gateway.say(1, 600)
     world.settle()
     with pytest.MonkeyPatch.context() as patch:
@@ -298,9 +296,7 @@ def what_will_be_seen_is_refused(folder: Path) -> None:
 
 def who_has_no_certificate_keeps_nothing_back(folder: Path) -> None:
     """More rows than are looked at wait for a certificate that nobody has: what is said after them is heard."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, swarm, gateway = one_gateway(folder)
     gateway.say(1, 500)
     world.settle()
     good, lost = swarm.author, make_dev_identity(swarm.secret, swarm.name, "lost", CRYPTO)
@@ -352,9 +348,7 @@ def who_lies_about_its_place_in_the_log_is_told_little(folder: Path) -> None:
 
 def a_long_log_comes_down_at_once(folder: Path) -> None:
     """A megabyte of statements for a swarm is at its gateway within a few round trips, not one frame a second."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, swarm, gateway = one_gateway(folder)
     gateway.say(1, 500)
     world.settle()
     assert world.store is not None
@@ -438,9 +432,7 @@ def four_swarms_take_no_fifth_ones_place(folder: Path) -> None:
 def a_thief_of_a_key_spoils_no_outbox(folder: Path) -> None:
     """Who has a gateway's key speaks in the last of all lives: the device that is enrolled anew on the same disk is
     heard, also after a restart."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, swarm, gateway = one_gateway(folder)
     gateway.say(1, 500)
     world.settle()
     pair = Pair(CRYPTO, gateway.identity.seed, CRYPTO.public_key(REGION_SEED))

@@ -16,7 +16,7 @@ from swarmd_protocols.releases.reports import Report, Verdict
 from swarmd_protocols.state.crdt.batch import Stream
 from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.trust.identity import dev_role_seeds, enrol, make_dev_identity
-from tests.support.federation_world import CRYPTO, Frame, make_world
+from tests.support.federation_world import CRYPTO, Frame, make_world, one_gateway
 
 
 def words_of_times_to_come_are_refused(folder: Path) -> None:
@@ -40,9 +40,7 @@ def words_of_times_to_come_are_refused(folder: Path) -> None:
 
 def a_restart_forgets_no_certificate(folder: Path) -> None:
     """A region that starts again knows its gateways from its file, and asks none of them who it is."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, swarm, gateway = one_gateway(folder)
     gateway.say(1, 600)
     world.settle()
     world.region.tidy(0.0)
@@ -55,9 +53,7 @@ def a_restart_forgets_no_certificate(folder: Path) -> None:
 def a_statement_costs_what_it_is(folder: Path) -> None:
     """What one more certificate has the region write does not grow with how many a swarm has; a restart has them all,
     and what was replaced goes."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, swarm, gateway = one_gateway(folder)
     nodes = [make_dev_identity(swarm.secret, swarm.name, f"n{at}", CRYPTO) for at in range(80)]
     gateway.trust(*nodes[:-1])
     world.settle()
@@ -88,9 +84,7 @@ def a_statement_costs_what_it_is(folder: Path) -> None:
 
 def frames_of_before_a_restart_are_copies(folder: Path) -> None:
     """Whoever plays back what a region heard before it was restarted makes no gateway look alive."""
-    world = make_world(folder, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, _swarm, gateway = one_gateway(folder)
     recorded: list[Frame] = []
     for thing in range(5):
         gateway.say(thing, 600)

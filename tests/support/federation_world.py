@@ -293,6 +293,14 @@ def make_world(
     return world
 
 
+def one_gateway(folder: Path, outbox_bytes: int = 1 << 20) -> tuple[World, Swarm, Gateway]:
+    """A region, its only swarm, and the only gateway of that."""
+    world = make_world(folder, random.Random(1), 1, 1, outbox_bytes)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    return world, swarm, gateway
+
+
 def clock_of(world: World) -> SimpleNamespace:
     """In the place of a module's `time`: time that passes is the world's."""
     return SimpleNamespace(

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from swarmd.identity.files import dev_fleet_secret
-from tests.support.daemons import PlainDaemon
 from tests.support.namespaces import Networks
-from tests.support.radio_line import Lettered
+from tests.support.radio_line import Lettered, devices
 
 NAMES = "abcde"
 JOINING = "c"
@@ -18,20 +16,11 @@ class Islands(Lettered):
 
     def __init__(self, networks: Networks, folder: Path, patience_s: float) -> None:
         """Make the devices; nobody runs yet."""
-        dev_fleet_secret(folder / "fleet")
         for network, prefix, members in _NETWORKS:
             networks.network(network)
             for index in members:
                 networks.plug(index, network, f"{network}0", f"{prefix}.{index}/24")
-        fleet = ["--dev-fleet", str(folder / "fleet")]
-        super().__init__(
-            NAMES,
-            [
-                PlainDaemon(name, folder / name, [*fleet, "--name", name], networks.prefix(index))
-                for index, name in enumerate(NAMES, 1)
-            ],
-            patience_s,
-        )
+        super().__init__(NAMES, devices(NAMES, folder, networks), patience_s)
 
     def start(self, names: str) -> None:
         """Each is told a member of its own island, the joining one a member of each."""

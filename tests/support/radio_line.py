@@ -24,6 +24,16 @@ def marks(timeout_s: int) -> list[pytest.MarkDecorator]:
     return [*namespaces.marks(timeout_s), missing]
 
 
+def devices(names: str, folder: Path, networks: Networks) -> list[PlainDaemon]:
+    """A daemon for each letter on a device of its own, numbered from 1, all of one fleet; nobody runs yet."""
+    dev_fleet_secret(folder / "fleet")
+    fleet = ["--dev-fleet", str(folder / "fleet")]
+    return [
+        PlainDaemon(name, folder / name, [*fleet, "--name", name], networks.prefix(index))
+        for index, name in enumerate(names, 1)
+    ]
+
+
 class Lettered:
     """Daemons of one letter each, and how they see each other; stopped by `close`."""
 

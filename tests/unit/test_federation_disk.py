@@ -13,7 +13,7 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.federation.wire import RowKind, TrustRow, Way, encode_row
 from swarmd_protocols.trust.identity import dev_root
 from tests.support.federation_hostile import inject, revocation_of
-from tests.support.federation_world import World, make_world
+from tests.support.federation_world import World, make_world, one_gateway
 
 
 def write_fails(world: World) -> None:
@@ -148,9 +148,7 @@ def test_what_a_region_acknowledges_is_synced(tmp_path: Path) -> None:
 
 
 def test_an_old_acknowledgement_takes_no_row_of_an_outbox_that_a_power_cut_set_back(tmp_path: Path) -> None:
-    world = make_world(tmp_path, random.Random(1), 1, 1)
-    [swarm] = world.swarms
-    [gateway] = swarm.gateways
+    world, _swarm, gateway = one_gateway(tmp_path)
     gateway.say(1, 500)
     world.settle()
     path = gateway.folder / FILE_NAME

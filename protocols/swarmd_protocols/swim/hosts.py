@@ -12,6 +12,7 @@ from swarmd_protocols.effects import Alarm, HostAnswer, ProbeHost
 from swarmd_protocols.ids import WAYS, Address, is_way
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import Member, Probe
 from swarmd_protocols.swim.messages import LEVEL_UNRESPONSIVE
 from swarmd_protocols.swim.seams import Asker, Judge
@@ -50,7 +51,7 @@ class HostEvidence:
         core = self.core
         probe.host_asked_ns = core.now_ns
         # Two short questions say more than a long one: a lost packet silences one of them.
-        longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.link.rtt_ns or core.rtt_ns
+        longest_ns, rtt_ns = core.config.host_timeout_ns, trip_ns(core, probe.member)
         timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
         core.port.emit(ProbeHost(probe.member.route, timeout_ns))
 

@@ -13,6 +13,7 @@ from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.dissemination import Update
 from swarmd_protocols.ids import copies
 from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, Core
+from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import Member
 
 _S = 1_000_000_000
@@ -135,8 +136,7 @@ class Pushes:
         for member in targets if news else ():
             silent = [update for update in news if core.echoes.lacks(update.about, member.node)]
             if silent:
-                trip_ns = member.link.rtt_ns or core.rtt_ns
-                echo_ns = min(max(_ECHO_NS, 3 * trip_ns // 2), _ECHO_MAX_NS)
+                echo_ns = min(max(_ECHO_NS, 3 * trip_ns(core, member) // 2), _ECHO_MAX_NS)
                 gap_ns = _FLUSH_GAP_NS if news[0].priority == RECORD else 0
                 core.scheduler.at(core.now_ns + gap_ns + echo_ns, self._push_again, (member, silent))
 

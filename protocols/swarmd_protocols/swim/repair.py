@@ -12,6 +12,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.event_baseline import ANSWERS, SECOND_NS
 from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import EVENTS, GONE, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
@@ -93,7 +94,7 @@ class Repair:
         core = self.core
         least_ns = core.config.sync_interval_ns
         if core.view.weighs_links:
-            least_ns = max(least_ns, _TRIPS * (member.link.rtt_ns or core.rtt_ns))
+            least_ns = max(least_ns, _TRIPS * trip_ns(core, member))
         if core.now_ns - member.repair.sync_ns < max(least_ns, member.repair.sync_gap_ns):
             return False
         member.repair.sync_ns = core.now_ns

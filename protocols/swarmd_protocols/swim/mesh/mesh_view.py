@@ -21,7 +21,7 @@ from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.mesh.fates import Fates
 from swarmd_protocols.swim.mesh.frozen import Frozen
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, outsiders, reached
-from swarmd_protocols.swim.mesh.near import NEAR_MAX, Near
+from swarmd_protocols.swim.mesh.near import IN_REACH_NS, NEAR_MAX, Near
 from swarmd_protocols.swim.mesh.onset import hidden_wanted
 from swarmd_protocols.swim.mesh.reports import NearReports, Own
 from swarmd_protocols.swim.mesh.routes import Routes
@@ -60,8 +60,6 @@ _SILENT_NS = 150 * _MS
 """Whom somebody hears no more, and this node has not heard for so long, it asks at once, nanoseconds."""
 _RARELY = 5
 """Of so many seconds, far members are asked in one where beacons are heard."""
-_IN_REACH_NS = 3 * _S
-"""Whose beacon or frame came within so long is in reach, nanoseconds: of three beacons one comes through."""
 _HEARD_NS = 1_500_000_000
 """Who was heard so lately, nanoseconds, when the last chain to it breaks is asked, and not at its next beacon."""
 _OUT_OF_REACH_FEW = 1
@@ -102,7 +100,7 @@ def hears_all(core: Core, near: Near, cut_off: Iterable[bytes]) -> bool:
     if waits_for(core, cut_off):
         return False
     others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
-    within_ns = _ANSWERED_NS if near.asks_all() else _IN_REACH_NS
+    within_ns = _ANSWERED_NS if near.asks_all() else IN_REACH_NS
     out = sum(1 for member in others if not near.in_reach(member, within_ns))
     return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(others)) - 1)
 
@@ -175,7 +173,7 @@ class MeshView(FullView):
         answered = sorted(core.table.reachable, key=lambda member: (-member.link.replied_ns, member.node))
         for at, member in enumerate(answered):
             self._judge.clear_doubts(member)
-            if at >= NEAR_MAX or core.now_ns - member.link.replied_ns > _IN_REACH_NS:
+            if at >= NEAR_MAX or core.now_ns - member.link.replied_ns > IN_REACH_NS:
                 self.near.lose(member, gone=False)
             self._judge.evaluate(member, "the swarm is larger than a radio's reach")
         core.scheduler.at(self.near.say(), self._beacon, self._life)
@@ -218,7 +216,7 @@ class MeshView(FullView):
         seen = others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
         few = _OUT_OF_REACH_FEW
         if not near.asks_all():
-            seen = [member for member in others if near.seems_in_reach(member, _IN_REACH_NS)]
+            seen = [member for member in others if near.seems_in_reach(member, IN_REACH_NS)]
             out = len(others) - len(seen)
         else:
             asked = [member for member in others if core.now_ns - member.link.blocked_ns < _ANSWERED_NS]
@@ -269,7 +267,7 @@ class MeshView(FullView):
 
     def is_heard(self, member: Member) -> bool:
         """See `View.is_heard`: in a hall thirty are, of whom eight are near."""
-        return self.near.in_reach(member, _IN_REACH_NS) or self.near.has_spoken(member, _HEARD_NS)
+        return self.near.in_reach(member, IN_REACH_NS) or self.near.has_spoken(member, _HEARD_NS)
 
     def unheard_since_ns(self, member: Member) -> int | None:
         """See `View.unheard_since_ns`: since the last chain broke, or a frame that it sealed came after that."""

@@ -49,6 +49,8 @@ wherever it likes, without a key."""
 _ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
 """Whoever was asked because of a beacon and did not answer is asked again after so long, nanoseconds, twice as long
 each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
+IN_REACH_NS = 3 * _S
+"""Whose beacon or frame came within so long is in reach, nanoseconds: of three beacons one comes through."""
 _PROVEN_NS = 40 * _S
 """A sealed answer so lately, nanoseconds, and a beacon since: it is in reach. A beacon alone could be anybody's."""
 _GONE_MOST = 24

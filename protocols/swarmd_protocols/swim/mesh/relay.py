@@ -34,6 +34,7 @@ from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.swim.mesh.relay_words import (
@@ -442,7 +443,7 @@ class Relay:
             held.asked.add(member.node)
             if held.via is None:
                 _note(self._hops, onward.target, member.node, HELD_SHARE)
-            held.due_ns = now_ns + min(max(ACK_NS, 2 * (member.link.rtt_ns or core.rtt_ns)), ACK_MAX_NS)
+            held.due_ns = now_ns + min(max(ACK_NS, 2 * trip_ns(core, member)), ACK_MAX_NS)
             core.counters["relay_bytes" if held.via else "relay_own_bytes"] += len(onward.data)
             stamped = msgspec.structs.replace(onward, cost=cost)
             if not onward.sure:

@@ -10,6 +10,7 @@ from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.swim.core import VERDICT, Core
 from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key
 from swarmd_protocols.swim.messages import Near as NearMessage
@@ -238,7 +239,7 @@ class NearReports:
 
     def _window_ns(self) -> int:
         """How long others have to pass on what this node would: within so long one of each `_ECHOES` of them has."""
-        trips = sorted(member.link.rtt_ns or self.core.rtt_ns for member in self.core.table.reachable)
+        trips = sorted(trip_ns(self.core, member) for member in self.core.table.reachable)
         wait_ns = min(trips[3 * len(trips) // 4] // 2, _RECAST_MAX_NS) if trips else 0
         return max(_RECAST_NS, wait_ns) * max(1, len(trips) - _ECHOES)
 
@@ -260,7 +261,7 @@ class NearReports:
         if len(near) <= (node != core.own.node) or len(near) > _ECHOES:
             return
         self._awaited[node] = encoded
-        trips = max(member.link.rtt_ns for member in near)
+        trips = max(trip_ns(core, member) for member in near)
         others = max(len(self.heard.get(member.node, ())) for member in near)
         wait_ns = min(max(_AGAIN_NS, 3 * trips // 2) + _RECAST_NS * max(0, others - _ECHOES), _AGAIN_MAX_NS)
         core.scheduler.at(core.now_ns + wait_ns, self._cast_again, (node, encoded))

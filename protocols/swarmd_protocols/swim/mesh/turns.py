@@ -18,7 +18,6 @@ _TURN_NS = 1_000_000_000
 """Whoever has enough near and hears one that nobody leads to asks it within so long, nanoseconds, at random, if still
 nobody does by then: of forty that hear it a few take it, and its link is told by few. A link that both ends know is
 told at once, so these wait only where it has reported none."""
-
 BOTH_WANTED = 3
 """A node wants so many near that say that they hear it: in a hall all choose eight of thirty, not each other, and a
 chain leads over links alone that both ends report. With one of these a node was failed when that one fell silent."""
