@@ -120,7 +120,13 @@ soak-day: setup  ## 200 simulated cameras for a day of virtual time: does what a
 demo-offload: setup  ## weak drones and a station that lends them its model: found faults with and without
 	$(PY) -m swarmd demo --offload $(ARGS)
 
-demo-federation: setup  ## three swarms below one region: a router and a gateway die, nothing is lost (ARGS="--pipe mqtt": brokers, mosquitto)
+# Zenoh's routers, out of the lock of all extras: nothing else of those is needed.
+.venv/.zenoh: .venv/.done requirements/extras.lock
+	awk '/^eclipse-zenoh==/,!/\\$$/' requirements/extras.lock > .venv/zenoh.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .venv/zenoh.lock
+	touch $@
+
+demo-federation: setup .venv/.zenoh  ## three swarms below one region: a router and a gateway die, nothing is lost (ARGS="--pipe mqtt": brokers, mosquitto)
 	$(PY) -m swarmd.demo.federation $(ARGS)
 
 demo-release: setup  ## a release's whole life on four real daemons

@@ -256,9 +256,16 @@ class FederationDemo:
                 answer = await self._ask()
                 if holds(answer):
                     return answer
+            self._look()
             if time.monotonic() > deadline:
                 raise DaemonError(f"waited {WAIT_S:.0f} s for {what}; last words: {self._last_words()}")
             await asyncio.sleep(POLL_S)
+
+    def _look(self) -> None:
+        """Nothing is waited for where a program has ended by itself; those that the story kills end by a signal."""
+        for one in self._others:
+            if one.process is not None and one.process.returncode is not None and one.process.returncode >= 0:
+                raise DaemonError(f"{one.name} has ended: {' '.join(one.words[-3:])}")
 
     def _last_words(self) -> str:
         return "; ".join(f"{one.name}: {one.words[-1]}" for one in self._others if one.words) or "none"
@@ -282,6 +289,7 @@ class FederationDemo:
                 status = await self._call(one, "status")
                 if holds(status):
                     return status
+            self._look()
             if time.monotonic() > deadline:
                 raise DaemonError(f"waited {WAIT_S:.0f} s for {what}; last words: {self._last_words()}")
             await asyncio.sleep(POLL_S)
