@@ -39,6 +39,12 @@ def quaternion_of(roll_rad: float, pitch_rad: float, yaw_rad: float) -> tuple[fl
 NADIR = quaternion_of(0.0, -math.pi / 2, 0.0)
 
 
+def vehicle_link(port: int) -> Any:
+    """The vehicle's side, in the bridge's dialect: pymavlink keeps one for the whole process, whoever chose it last."""
+    address = f"udpout:127.0.0.1:{port}"
+    return mavutil.mavlink_connection(address, source_system=7, source_component=1, dialect="common")
+
+
 class Autopilot:
     """Speaks the streams of an autopilot, at the rates it was asked for."""
 
@@ -46,7 +52,7 @@ class Autopilot:
         self.fix_type = 3
         self.asked: dict[int, float] = {}
         self._stop = threading.Event()
-        self._link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
+        self._link = vehicle_link(port)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -169,7 +175,7 @@ async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int
     bridge = MavlinkBridge(config)
     task = asyncio.create_task(bridge.run(world))
     await bound(port)
-    link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
+    link = vehicle_link(port)
 
     def station() -> None:
         def beat() -> None:
@@ -246,7 +252,7 @@ async def test_nothing_but_heartbeats_and_requests_leaves_unasked(port: int) -> 
     bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
     task = asyncio.create_task(bridge.run(World()))
     await bound(port)
-    link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
+    link = vehicle_link(port)
 
     def listen() -> set[str]:
         def beat() -> None:

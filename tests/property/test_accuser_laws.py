@@ -182,7 +182,7 @@ def test_whose_word_counts_for_nothing_still_learns_that_it_was_wrong():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20 * S), st.booleans()), max_size=200))
+@given(st.lists(st.tuples(st.just(0) | st.integers(0, 40), st.integers(0, 20 * S), st.booleans()), max_size=200))
 def test_standing_is_bounded_and_only_wrong_words_lower_it(steps: list[tuple[int, int, bool]]):
     standing, now = Standing(SwimConfig()), 0
     refuted: dict[int, int] = {}

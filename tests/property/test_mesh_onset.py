@@ -13,7 +13,7 @@ from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.mesh import mesh_view, onset
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
-from swarmd_protocols.swim.mesh.near import Near
+from swarmd_protocols.swim.mesh.near import IN_REACH_NS, Near
 from swarmd_protocols.swim.mesh.onset import Onset
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import Beacon
@@ -414,7 +414,7 @@ def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_was_not_heard_just_now_is_out_of_reach(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mesh_view, "_ANSWERED_NS", mesh_view._IN_REACH_NS)
+    patch.setattr(mesh_view, "_ANSWERED_NS", IN_REACH_NS)
 
 
 def who_is_waited_for_is_nobody(patch: pytest.MonkeyPatch) -> None:
