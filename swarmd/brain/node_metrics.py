@@ -236,8 +236,12 @@ def register_gateway(metrics: Metrics, figures: Callable[[], Mapping[str, object
         lambda: named({"waiting": ""}),
     )  # fmt: skip
     metrics.gauges(
-        "swarmd_gateway_waiting_bytes", "What they take of federation.outbox_mib.", "",
+        "swarmd_gateway_waiting_bytes", "What they take of swarmd_gateway_outbox_bytes.", "",
         lambda: named({"waiting_bytes": ""}),
+    )  # fmt: skip
+    metrics.gauges(
+        "swarmd_gateway_outbox_bytes", "What may wait for the region, by federation.outbox_mib.", "",
+        lambda: named({"outbox_bytes": ""}),
     )  # fmt: skip
     metrics.gauges("swarmd_gateway_connected", "1: this path to the region is connected.", "path", paths)
     metrics.gauges("swarmd_gateway_works", "1: the region answers.", "", lambda: named({"works": ""}))

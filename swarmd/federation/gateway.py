@@ -306,6 +306,7 @@ class Gateway:
             "refused": self.refused,
             "waiting": len(self._outbox),
             "waiting_bytes": self._outbox.size_bytes,
+            "outbox_bytes": self._settings.outbox_bytes,
             "dropped": self._outbox.dropped_rows,
             "path": self._settings.paths[self._sending.flow.first],
             "paths": {

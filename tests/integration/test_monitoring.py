@@ -18,7 +18,7 @@ def test_promtool_accepts_the_rules() -> None:
     assert promtool is not None
     done = subprocess.run([promtool, "check", "rules", str(RULES)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 rules found" in done.stdout
+    assert "14 rules found" in done.stdout
 
 
 @pytest.mark.skipif(promtool is None, reason="promtool is not installed (apt install prometheus)")

@@ -1,6 +1,7 @@
 """What somebody who sets a region up gets wrong is said, at the gateway and at the region, with what to do."""
 
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from swarmd_protocols.federation.wire import Down, Known, Pair, RowKind, Way
 from swarmd_protocols.ids import NodeId
 from tests.support.federation_daemon import MeshDaemon
 from tests.support.federation_world import CRYPTO, REGION_SEED, make_world
+from tests.support.paths import ROOT
 from tests.support.state_mesh import Mesh
 from tests.unit.test_federation_claims import gateway
 
@@ -98,6 +100,7 @@ def test_what_waits_and_each_path_are_metrics_also_after_a_second_start(tmp_path
         'swarmd_gateway_connected{path="mqtt://broker"} 0',
         "swarmd_gateway_waiting_rows 1",
         f"swarmd_gateway_waiting_bytes {outbox.size_bytes}",
+        f"swarmd_gateway_outbox_bytes {one._settings.outbox_bytes}",
         "swarmd_gateway_works 0",
         "swarmd_gateway_shares 2",
         'swarmd_gateway_total{what="refused_rows"} 3',
@@ -107,6 +110,9 @@ def test_what_waits_and_each_path_are_metrics_also_after_a_second_start(tmp_path
     ):
         assert row in rows
     assert one.status()["paths"] == {"mqtt://broker": "broker mqtt://broker: Connection refused"}
+    watched = "".join((ROOT / "monitoring" / name).read_text() for name in ("grafana-swarmd.json", "swarmd.rules.yml"))
+    asked = set(re.findall(r"swarmd_gateway[a-z_]*", watched))
+    assert asked <= {row.split("{")[0].split(" ")[0] for row in rows}, "a panel or a rule that stays empty for ever"
     outbox.close()
 
 
