@@ -25,6 +25,8 @@ from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
+LABELS_BYTES_MAX = 1 << 19
+"""Of all labels of a model as text: half of what one word from the eye to the daemon may have, which tells them all."""
 """Of a bundle's description; ours have 4 kB."""
 DECODERS = ("ssd", "anchor_free", "yolo", "classifier", "text", "series", "ensemble")
 BLIND = ("text", "series", "ensemble")
@@ -234,9 +236,11 @@ def load_bundle(model: str | Path, labels_path: str | Path | None = None) -> Bun
     """
     path = resolve(model)
     labels = None if labels_path is None else read_labels(Path(labels_path))
-    if path.suffix == ".toml":
-        return _load_toml(path, labels)
-    return _load_bare(path, labels)
+    bundle = _load_toml(path, labels) if path.suffix == ".toml" else _load_bare(path, labels)
+    size = sum(len(label.encode()) + 3 for label in bundle.labels)
+    if size > LABELS_BYTES_MAX:
+        raise ArtefactError(f"the labels of {path} take {size} bytes, {LABELS_BYTES_MAX} at most; shorten them")
+    return bundle
 
 
 def at_rate(bundle: Bundle, rate: float) -> Bundle:

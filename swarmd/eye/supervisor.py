@@ -13,7 +13,7 @@
 
 - Silence: no bytes for `SILENCE_S` (SIGSTOP, a hang that holds the GIL); longer where the machine is so loaded that
   gaps of seconds are usual. Stall: one frame takes longer than `STALL_FACTOR` times the 99th percentile of the frames
-  before it, and at least `STALL_MIN_S`.
+  before it, and at least `STALL_MIN_S`. Before it is ready it may live for `STEP_LIMIT_S` without getting anywhere.
 - Tracks that died with an eye are ended by the supervisor, so nobody waits for them; ids go on counting.
 - `send` never blocks the loop: what the eye does not take is dropped and counted.
 """
@@ -61,7 +61,11 @@ STALL_FACTOR = 20.0
 STALL_MIN_S = 2.0
 """Seconds that a frame may always take: a device that swaps or throttles is slow for so long."""
 LOAD_LIMIT_S = 120.0
-"""Without a word of progress; building an engine speaks."""
+"""Seconds without a word, before it is ready."""
+STEP_LIMIT_S = 600.0
+"""Seconds without getting anywhere before it is ready, its pulse aside: an old Arm core tries all models in less."""
+BUILD_LIMIT_S = 1_800.0
+"""Seconds between two words of an engine's building, which says each per cent."""
 STOP_GRACE_S = 2.0
 """Seconds between asking an eye to end and killing it."""
 FIRST_WAIT_S = 0.2
@@ -123,6 +127,8 @@ class EyeSupervisor:
         self._socket: socket.socket | None = None
         self._outbox = bytearray()
         self._last_word = 0.0
+        self._last_step = 0.0
+        """When it said something else than that it lives."""
         self._busy_s = 0.0
         self._frame_s: deque[float] = deque(maxlen=_SAMPLES)
         self._gaps_s: deque[float] = deque(maxlen=_SAMPLES // 2)
@@ -220,7 +226,8 @@ class EyeSupervisor:
         finally:
             theirs.close()
         self._socket, self._outbox = ours, bytearray()
-        self._is_ready, self._busy_s, self._last_word = False, 0.0, loop.time()
+        self._is_ready, self._busy_s = False, 0.0
+        self._last_word = self._last_step = loop.time()
         self._frame_s.clear()
         self._gaps_s.clear()
         config = msgspec.structs.replace(self._config, first_track_id=self._highest_id + 1)
@@ -263,12 +270,16 @@ class EyeSupervisor:
         late_s = now - looked - _WATCH_S
         if late_s > _WATCH_S:
             self._last_word = min(now, self._last_word + late_s)
+            self._last_step = min(now, self._last_step + late_s)
 
     def _verdict(self, now: float) -> str:
         """Why the eye must be killed, or ""."""
         silence_s = now - self._last_word
         if silence_s > (self.silence_limit_s() if self._is_ready else LOAD_LIMIT_S):
             return f"silence: no word for {silence_s:.1f} s"
+        step_s = now - self._last_step
+        if not self._is_ready and step_s > (BUILD_LIMIT_S if self.state == BUILDING else STEP_LIMIT_S):
+            return f"load: it lives, and gets nowhere for {step_s:.1f} s"
         limit_s = self.stall_limit_s()
         if self._busy_s > limit_s:
             return f"stall: one frame takes {self._busy_s:.1f} s, {limit_s:.1f} s is the limit"
@@ -322,7 +333,10 @@ class EyeSupervisor:
                 self._gaps_s.append(now - self._last_word)
             self._last_word = now
             for body in splitter.feed(data):
-                self._take(decode_from_eye(body))
+                message = decode_from_eye(body)
+                if not isinstance(message, Heartbeat):
+                    self._last_step = now
+                self._take(message)
 
     def _take(self, message: FromEye) -> None:
         match message:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from swarmd.eye import supervisor
 from swarmd.eye.ipc import Choice, Configure, Problem, Ready, Stats, SwapDone, SwapModel
 from swarmd.eye.supervisor import EyeSupervisor
 from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
@@ -41,6 +42,19 @@ def test_a_runtime_that_fails_once_costs_seconds(runtime: str, reason: str) -> N
             assert eye.supervisor.restarts == 1
             if runtime == "RunsOutOfMemory":
                 assert "MemoryError" in died[0] or "no memory" in died[0], "the log says what the eye said"
+
+    asyncio.run(scenario())
+
+
+def test_an_eye_that_lives_and_never_loads_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STEP_LIMIT_S", 6.0)
+
+    async def scenario() -> None:
+        async with Watched(FARM, backends=("tests.support.bad_runtimes:NeverLoads",)) as eye:
+            await eye.until(lambda: eye.frames() > 3, "frames of the second life")
+            died = [text for event, text in eye.log if event == "eye_died"]
+            assert died
+            assert all(text.startswith("load: it lives, and gets nowhere for") for text in died), died
 
     asyncio.run(scenario())
 

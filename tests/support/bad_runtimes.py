@@ -48,6 +48,18 @@ class Hangs(_Bad):
         time.sleep(3600)
 
 
+class NeverLoads(LiteRtBackend):
+    """Loading it takes for ever, once; the other threads run on."""
+
+    @classmethod
+    def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "LiteRtBackend":
+        once = Path(os.environ["SWARMD_TEST_ONCE"])
+        if not once.exists():
+            once.touch()
+            time.sleep(3600)
+        return LiteRtBackend.load(artefact, threads, announce)
+
+
 class HangsWithTheLock(_Bad):
     """Native code that never gives the interpreter's lock back."""
 

@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from swarmd.eye.ipc import MAX_MESSAGE_BYTES
 from swarmd_models import golden as golden_module
-from swarmd_models.bundle import DEFAULT_MODEL, Golden, load_bundle
+from swarmd_models.bundle import DEFAULT_MODEL, LABELS_BYTES_MAX, Golden, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, BackendError, ModelError
 from swarmd_models.golden import check_golden
@@ -253,3 +254,11 @@ def test_a_golden_vector_that_unpacks_without_end_is_refused(
         assert kind == "lies" or tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_labels_that_the_eye_could_not_tell_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text("\n".join(f"{number:05d}{'é' * 100}" for number in range(3_000)))
+    with pytest.raises(ArtefactError, match=r"the labels of .* take 624000 bytes, 524288 at most; shorten them"):
+        load_bundle(ZOO_TOML, path)
+    assert LABELS_BYTES_MAX <= MAX_MESSAGE_BYTES // 2
