@@ -25,6 +25,8 @@ from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
+_PROBLEMS_MAX = 32
+"""Problems of a bundle that are told at once: a person mends them one by one, and each label may make one."""
 LABELS_BYTES_MAX = 1 << 19
 """Of all labels of a model as text: half of what one word from the eye to the daemon may have, which tells them all."""
 """Of a bundle's description; ours have 4 kB."""
@@ -322,7 +324,8 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
         provenance=top.free_table("provenance"),
     )
     if problems := top.finish():
-        raise ArtefactError(f"bundle {path} cannot be used: " + "; ".join(problems))
+        more = f"; and {len(problems) - _PROBLEMS_MAX} more" if len(problems) > _PROBLEMS_MAX else ""
+        raise ArtefactError(f"bundle {path} cannot be used: " + "; ".join(problems[:_PROBLEMS_MAX]) + more)
     return bundle
 
 

@@ -260,5 +260,8 @@ def test_labels_that_the_eye_could_not_tell_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     path.write_text("\n".join(f"{number:05d}{'é' * 100}" for number in range(3_000)))
     with pytest.raises(ArtefactError, match=r"the labels of .* take 624000 bytes, 524288 at most; shorten them"):
-        load_bundle(ZOO_TOML, path)
+        load_bundle(ZOO_MODEL, path)
+    with pytest.raises(ArtefactError, match=r"; and \d+ more$") as refused:
+        load_bundle(ZOO_TOML, path)  # Each label has no threshold there.
+    assert len(str(refused.value)) < 20_000
     assert LABELS_BYTES_MAX <= MAX_MESSAGE_BYTES // 2
