@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from swarmd.cli.main import main
 from swarmd.errors import DaemonError
 from swarmd.identity import fleet as fleets
 from swarmd.identity.files import curve_keys
 from swarmd.identity.fleet import Fleet, create_fleet
+from swarmd_protocols.trust.identity import read_certificate
 
 WAIT_S = 0.5
 """Seconds that one desk gives the other to come as far as itself: without a lock it does, and does the same."""
@@ -90,3 +92,23 @@ def test_of_two_fleets_that_are_begun_at_once_in_one_folder_one_is(
     begun = [one for one in found if isinstance(one, Fleet)]
     assert len(begun) == 1
     assert len(begun[0].seeds("root")) == 2
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_one_name_that_is_enrolled_twice_at_once_has_one_certificate_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: bool
+) -> None:
+    """Two certificates with one counter: nobody could say which of the two keys is void."""
+    fleet = create_fleet(tmp_path / "fleet", "acme")
+    fleet.enrol("other", "farm")
+
+    def enrols(out: str) -> int:
+        words = ["keys", "enrol", str(fleet.folder), "a", "--swarm", "farm", "--out", str(tmp_path / out)]
+        return main([*words, *(["--replace"] if replace else [])])
+
+    with meeting(monkeypatch, "enrol"):
+        ended = at_once(lambda: enrols("one"), lambda: enrols("two"))
+    paths = sorted((fleet.folder / "swarms" / "farm").glob("node-a-*"))
+    counters = {read_certificate(path.read_bytes()).counter for path in paths}
+    assert len(counters) == len(paths) == (2 if replace else 1)
+    assert sorted(map(bool, ended)) == [False, not replace]
