@@ -1,5 +1,7 @@
 """A mutant for each rule by which the checker of deaths judges: break the rule, and the law for it must fail."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from swarmd_sim.checkers import deaths
@@ -9,6 +11,7 @@ from swarmd_sim.run.host import Host
 from tests.support import death_laws as laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 
+Asked = Mapping[int, int]
 ON_STEP = Deaths.on_step
 COULD_KNOW = Deaths.could_know
 CAN_HEAR = Deaths._can_hear
@@ -17,7 +20,7 @@ CAN_HEAR = Deaths._can_hear
 def asks_only_who_heard_it(patch: pytest.MonkeyPatch) -> None:
     """By direct hearing: whoever heard the dead one, and nobody behind."""
 
-    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: Asked, span: tuple[int, int]) -> list[int]:
         known = COULD_KNOW(self, victim, crashed_ns, asked_ns, span)
         return [host for host in known if host in self._witnesses[victim, crashed_ns]]
 
@@ -25,8 +28,8 @@ def asks_only_who_heard_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def asks_the_largest_part(patch: pytest.MonkeyPatch) -> None:
-    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
-        return [host.index for host in self._run.component()] if span[0] < asked_ns < span[1] else []
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: Asked, span: tuple[int, int]) -> list[int]:
+        return [host.index for host in self._run.component() if span[0] < asked_ns[host.index] < span[1]]
 
     patch.setattr(Deaths, "could_know", could_know)
 
@@ -77,7 +80,7 @@ def sees_nobody_missed(patch: pytest.MonkeyPatch) -> None:
 
 
 def excuses_for_ever_who_heard_nobody(patch: pytest.MonkeyPatch) -> None:
-    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: Asked, span: tuple[int, int]) -> list[int]:
         known = COULD_KNOW(self, victim, crashed_ns, asked_ns, span)
         return [host for host in known if self._alone_ns.get(host, 0) < crashed_ns]
 
@@ -91,6 +94,21 @@ def calls_alone_whom_nobody_hears(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Deaths, "_can_hear", can_hear)
 
 
+def forgets_who_was_told_cut_off(patch: pytest.MonkeyPatch) -> None:
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: Asked, span: tuple[int, int]) -> list[int]:
+        return COULD_KNOW(self, victim, crashed_ns, dict.fromkeys(asked_ns, crashed_ns), span)
+
+    patch.setattr(Deaths, "could_know", could_know)
+
+
+def excuses_for_ever_who_was_told_cut_off(patch: pytest.MonkeyPatch) -> None:
+    def could_know(self: Deaths, victim: int, crashed_ns: int, asked_ns: Asked, span: tuple[int, int]) -> list[int]:
+        known = COULD_KNOW(self, victim, crashed_ns, asked_ns, span)
+        return [host for host in known if asked_ns[host] <= crashed_ns]
+
+    patch.setattr(Deaths, "could_know", could_know)
+
+
 def asks_nobody_in_a_room(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Deaths, "_can_hear", lambda self, host, other: False)
 
@@ -102,6 +120,8 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (laws.a_path_counts_from_its_start, counts_from_the_death),
     (laws.a_path_that_breaks_counts_anew, forgets_that_a_path_broke),
     (laws.who_could_hear_it_and_is_alone_owes_nothing, asks_who_is_alone),
+    (laws.who_takes_back_that_it_is_cut_off_owes_it_from_then, forgets_who_was_told_cut_off),
+    (laws.who_takes_back_that_it_is_cut_off_owes_it_from_then, excuses_for_ever_who_was_told_cut_off),
     (laws.in_one_room_all_owe_a_death, asks_nobody_in_a_room),
     (laws.who_hears_nobody_owes_nothing, asks_who_hears_nobody),
     (laws.who_hears_nobody_owes_nothing, takes_the_frozen_for_heard),

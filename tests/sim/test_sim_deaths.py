@@ -10,6 +10,7 @@ LAWS = (
     laws.nobody_owes_what_no_path_leads_to,
     laws.a_path_counts_from_its_start,
     laws.a_path_that_breaks_counts_anew,
+    laws.who_takes_back_that_it_is_cut_off_owes_it_from_then,
     laws.who_could_hear_it_and_is_alone_owes_nothing,
     laws.neighbours_that_know_excuse_nobody_else,
     laws.in_one_room_all_owe_a_death,

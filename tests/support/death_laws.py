@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from swarmd_protocols.effects import MemberChanged, MemberState
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_sim.checkers.membership import CALM_NS, MembershipChecker
 from swarmd_sim.faults.faults import Fault
@@ -105,6 +107,19 @@ def a_path_that_breaks_counts_anew() -> None:
     line.place(3, 4, 5, far=False)
     assert line.late(0, DIED_S + LIMIT_S + 1.5) == [1, 2]
     assert line.late(0, DIED_S + 7 + LIMIT_S + 1.5)[-3:] == [3, 4, 5]
+
+
+def who_takes_back_that_it_is_cut_off_owes_it_from_then() -> None:
+    """Two parts that a dead one held together meet: it lives again for both until each has the other's last word."""
+    line = Line(away=range(0))
+    line.kill(0)
+    subject, back_s = line.run.hosts[0], DIED_S + LIMIT_S - 1
+    line.run.engine.run_until(back_s * S)
+    told = MemberChanged(NodeId(subject.node_id), subject.name, MemberState.UNREACHABLE, MemberState.ALIVE, "a law")
+    line.checker.on_member(line.run.hosts[3], told)
+    assert line.late(0, DIED_S + LIMIT_S + 1.5) == [1, 2, 4, 5]
+    assert line.late(0, back_s + LIMIT_S - 1) == [1, 2, 4, 5]
+    assert 3 in line.late(0, back_s + LIMIT_S + 0.5), "nobody is excused for good"
 
 
 def who_could_hear_it_and_is_alone_owes_nothing() -> None:

@@ -1,5 +1,7 @@
 """Who can know of a death, and since when: by path to somebody who could hear the one that died."""
 
+from collections.abc import Mapping
+
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_sim.checkers.base import RunContext
 from swarmd_sim.checkers.paths import Paths
@@ -46,13 +48,13 @@ class Deaths:
             told = self._paths.joined_with(self._witnesses[death])
             self._since_ns[death] = {host: known.get(host, now_ns) for host in told}
 
-    def could_know(self, victim: int, crashed_ns: int, asked_ns: int, span: tuple[int, int]) -> list[int]:
+    def could_know(self, victim: int, crashed_ns: int, asked_ns: Mapping[int, int], span: tuple[int, int]) -> list[int]:
         """Who can know of a death since a time within a span.
 
         Args:
             victim: Who died.
             crashed_ns: When.
-            asked_ns: Before this nobody looks for it: it had announced an absence.
+            asked_ns: By host, before when it does not look for it: it had announced an absence, or was cut off.
             span: After when, and before when.
 
         Returns:
@@ -60,10 +62,10 @@ class Deaths:
         """
         if self._run.radio.has_geometry:
             since = self._since_ns.get((victim, crashed_ns), {})
-            return [host for host, at_ns in since.items() if span[0] < max(at_ns, asked_ns) < span[1]]
+            return [host for host, at_ns in since.items() if span[0] < max(at_ns, asked_ns[host]) < span[1]]
         alone = self._alone_ns
         joined = (host.index for host in self._run.component())
-        return [host for host in joined if span[0] < max(asked_ns, alone.get(host, 0)) < span[1]]
+        return [host for host in joined if span[0] < max(asked_ns[host], alone.get(host, 0)) < span[1]]
 
     def _note_alone(self) -> None:
         now_ns = self._run.engine.now_ns

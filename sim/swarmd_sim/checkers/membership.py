@@ -40,6 +40,8 @@ class MembershipChecker(CheckerBase):
         self._deaths = Deaths(run, self._paths)
         self._incarnations: dict[tuple[int, NodeId], int] = {}
         self._late_reported: set[int] = set()
+        self._told_ns: dict[tuple[int, int], int] = {}
+        """When each host took back last that another is cut off."""
         self._absences: dict[int, tuple[int, int]] = {}
         """From when to when each host said last that it is away, virtual time."""
 
@@ -48,6 +50,8 @@ class MembershipChecker(CheckerBase):
         subject = self.run.watch.by_id.get(change.node)
         if subject is None or host.hostile:
             return
+        if change.old is MemberState.UNREACHABLE:
+            self._told_ns[host.index, subject.index] = self.run.engine.now_ns
         if change.new is MemberState.FAILED:
             self._on_failed(host, subject, change)
         elif change.new is MemberState.UNREACHABLE:
@@ -147,7 +151,11 @@ class MembershipChecker(CheckerBase):
                 )
 
     def _late(self, victim: int, crashed_ns: int, now_ns: int) -> list[Host]:
-        """Who could know of a death for longer than it may take, and does not."""
+        """Who could know of a death for longer than it may take, and does not.
+
+        Of one that held two parts together both told, rightly, that it is cut off; where they meet, what each said last
+        of it makes it live until the other's newer word is there. So that counts from when it was taken back.
+        """
         run, subject = self.run, self.run.hosts[victim]
         announced_ns, absent_ns = self._absence_ns(subject)
         limit_ns = self._limit_ns(victim, crashed_ns)
@@ -155,7 +163,9 @@ class MembershipChecker(CheckerBase):
         seen = run.watch.failed_seen.get(victim, {})
         margin_ns = now_ns - crashed_ns + announced_ns + CALM_NS
         span = now_ns - 2 * limit_ns, now_ns - limit_ns
-        could = self._deaths.could_know(victim, crashed_ns, crashed_ns + absent_ns, span)
+        told, absent_until_ns = self._told_ns, crashed_ns + absent_ns
+        asked = {host: max(absent_until_ns, told.get((host, victim), 0)) for host in range(len(run.hosts))}
+        could = self._deaths.could_know(victim, crashed_ns, asked, span)
         left_alone = [run.hosts[index] for index in could if run.injector.healthy(index, margin_ns)]
         return [host for host in left_alone if host.index not in seen and self._holds_for(host, subject, undecided)]
 
