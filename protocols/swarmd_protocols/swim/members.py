@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.effects import HostAnswer, MemberState
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import WAYS, Address, NodeId, without_zone
 from swarmd_protocols.swim.messages import LEVEL_FAILED, STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
-    from swarmd_protocols.channel.bucket import TokenBucket
-from swarmd_protocols.channel.channel import Session
+    from swarmd_protocols.channel.channel import Session
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
 SECTIONS = 5
@@ -41,10 +41,27 @@ class HeldAccusation:
         """When it was taken; long ago once it has been refuted."""
 
 
+_SHOWN_PER_S, _SHOWN_BURST = 1 / 60, 16
+"""How often a member's record is shown to those that tell an older one, per second, and at once: for three seconds and
+more, longer than a new record takes to be everywhere."""
+
+
 class LinkState:
     """What this node's own questions found out about its link to a member."""
 
-    __slots__ = ("asked", "blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns", "source", "way")
+    __slots__ = (
+        "asked",
+        "blocked_ns",
+        "heard_ns",
+        "loss",
+        "probe",
+        "quality",
+        "replied_ns",
+        "rtt_ns",
+        "shown",
+        "source",
+        "way",
+    )
 
     def __init__(self) -> None:
         self.probe: Probe | None = None
@@ -60,10 +77,18 @@ class LinkState:
         """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
         self.blocked_ns = -(2**62)
         """When something was last said to it that is said at a bounded rate."""
+        self.shown: TokenBucket | None = None
+        """How often its record may still be shown to who tells an older one."""
         self.way: Address = ""
         """Which of the ways of its address answered last; "" while none has, or that one stays silent."""
         self.asked: tuple[TokenBucket, TokenBucket] | None = None
         """What its pings may still cost here: of the budget of probes, and at all."""
+
+    def may_show(self, now_ns: int) -> bool:
+        """Whether its record is shown once more to who tells an older one."""
+        if self.shown is None:
+            self.shown = TokenBucket(_SHOWN_PER_S, _SHOWN_BURST)
+        return self.shown.take(now_ns)
 
 
 class ReportedLinks:

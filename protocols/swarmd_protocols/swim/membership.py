@@ -313,9 +313,13 @@ class Membership:
             self._await_return(member)
 
     def _correct(self, member: Member, via: Member) -> None:
-        """A peer showed an older record: show it the newer one, at a bounded rate."""
+        """A peer showed an older record: show it the newer one, at a bounded rate.
+
+        The member itself is not asked meanwhile, so that what is beyond that rate is left to comparisons: anybody may
+        tell old records, signed or not, as often as it likes.
+        """
         core = self.core
-        if core.now_ns - member.link.blocked_ns < 200_000_000:
+        if core.now_ns - member.link.blocked_ns < 200_000_000 or not member.link.may_show(core.now_ns):
             return
         member.link.blocked_ns = core.now_ns
         if member.record[0]:
