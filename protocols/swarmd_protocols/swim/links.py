@@ -109,17 +109,31 @@ class LinkReports:
         """
         core = self.core
         own = core.own
-        if own.left or self._due or not own.boot <= body.sequence >> BOOT_SHIFT < BOOT_MAX:
-            return
-        if (body.sequence, encode(message)) <= (self._sequence, self.own_encoded):
+        if self._due or not self.overtakes(body.sequence, message):
             return
         if not core.signed_by(core.crypto.public_key(own.seed), "links", message.body, message.signature):
             core.reject(via, "a link report in this node's name is not signed by it")
             return
-        self._sequence = max(self._sequence, body.sequence)
+        self.give_way_to(body.sequence)
         self._overtaken = body.entries
         core.counters["link_reports_overtaken"] += 1
         self.changed()
+
+    def overtakes(self, sequence: int, message: Links | Near) -> bool:
+        """Whether a report in this node's name, which it never made, would count for more than its own at all others.
+
+        Args:
+            sequence: Its number.
+            message: What came; its signature is not looked at.
+        """
+        own = self.core.own
+        if own.left or not own.boot <= sequence >> BOOT_SHIFT < BOOT_MAX:
+            return False
+        return (sequence, encode(message)) > (self._sequence, self.own_encoded)
+
+    def give_way_to(self, sequence: int) -> None:
+        """This node's next report has a higher number than this."""
+        self._sequence = max(self._sequence, sequence)
 
     def _speak_for(self, reporter: Member) -> None:
         """Whom this node holds for failed and enough others hear, by a word that came since, is failed no longer."""

@@ -52,8 +52,10 @@ minute at most: in a line of 200 the last reports are on their way for 15 s."""
 _ALONE_NS = 4 * _S
 """Who is alone in this so long after it has begun, nanoseconds, has a full view again, before it tells anybody's fate:
 whoever else hears a part only has said so by then, or is asked by those that it does not hear (`onset.py`)."""
-_REACH_NS = 10 * _MS
-"""Reports that come within this of each other are weighed once, nanoseconds."""
+_REACH_NS, _REACH_EACH_NS = 10 * _MS, 50_000
+"""Reports that come within this of each other are weighed once, nanoseconds; in a swarm of more than 200 within so long
+for each member, since it takes a few microseconds for each: of a thousand one that reports without end would take most
+of a core."""
 _COSTS_NS = 5 * _S
 """Sub-protocols are told of changed ways at most so often, nanoseconds: while all move they change each second."""
 _SILENT_NS = 150 * _MS
@@ -284,7 +286,7 @@ class MeshView(FullView):
     def forgotten(self, member: Member) -> None:
         """See `View.forgotten`."""
         super().forgotten(member)
-        self.turns.over(member)
+        self.turns.forget(member)
         self._frozen.forget(member.node)
         self._unreached.pop(member.node, None)
         self._unchained.pop(member.node, None)
@@ -345,7 +347,8 @@ class MeshView(FullView):
             return
         core = self.core
         for member in list(core.table.reachable):
-            if member.node[:KEY_BYTES] in dropped and core.now_ns - member.link.heard_ns > _SILENT_NS:
+            is_silent = core.now_ns - member.link.heard_ns > _SILENT_NS
+            if member.node[:KEY_BYTES] in dropped.keys and is_silent and self.turns.may_look(dropped.author):
                 self._prober.verify(member)
         self._reach_soon()
 
@@ -354,7 +357,8 @@ class MeshView(FullView):
     def _reach_soon(self) -> None:
         if not self._reach_due:
             self._reach_due = True
-            self.core.scheduler.at(self.core.now_ns + _REACH_NS, self._reach)
+            wait_ns = max(_REACH_NS, _REACH_EACH_NS * len(self.core.table.by_node))
+            self.core.scheduler.at(self.core.now_ns + wait_ns, self._reach)
 
     def _tell_costs(self, _: object) -> None:
         """Sub-protocols learn who is reached and at what cost, also where neither members nor near ones changed."""

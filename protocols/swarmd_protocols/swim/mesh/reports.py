@@ -12,7 +12,7 @@ from swarmd_protocols.swim.core import VERDICT, Core
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.losses import trip_ns
 from swarmd_protocols.swim.members import REACHABLE, Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, PERFECT, WORST, Heard, Key
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.messages import NearBody
 from swarmd_protocols.swim.rules import BOOT_SHIFT
@@ -73,6 +73,16 @@ class Own(NamedTuple):
 
 
 _NOTHING = Own({}, [], False, frozenset())
+_OVERTAKEN = Own({}, [b""], False, frozenset())
+"""In the place of what this node said, where others hold another's word for it: like nothing that it will say."""
+
+
+class Dropped(NamedTuple):
+    """What a new report says no more."""
+
+    author: bytes
+    keys: set[Key]
+    """Whom its author heard."""
 
 
 class NearReports:
@@ -158,7 +168,7 @@ class NearReports:
         self._say_at_once(core.own.node, encoded)
         core.counters["near_reports"] += 1
 
-    def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> set[Key] | None:
+    def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> Dropped | None:
         """A member reports whom it hears; whom it hears no more. None where that is not new."""
         core = self.core
         try:
@@ -170,8 +180,8 @@ class NearReports:
             return None
         reporter = core.table.by_node.get(body.reporter)
         if reporter is None:
-            if nonce and body.reporter == core.own.node and self._awaited.get(body.reporter) == encode(message):
-                del self._awaited[body.reporter]
+            if body.reporter == core.own.node:
+                self._on_own_report(body, message, via, nonce)
             return None
         if body.sequence == reporter.report.links_sequence and encode(message) == reporter.report.links_encoded:
             if self._is_played_again(reporter.node, nonce):
@@ -199,13 +209,37 @@ class NearReports:
         if core.heard(reporter.node, reporter.name, len(encoded), f"report of who is near {body.sequence}"):
             self._pass_on(reporter, encoded)
         core.changed_by(reporter.node)
-        return set(before) - set(heard)
+        return Dropped(reporter.node, set(before) - set(heard))
+
+    def _on_own_report(self, body: NearBody, message: NearMessage, via: Member | None, nonce: bytes) -> None:
+        """This node's own report is said again; or a newer one that it never made, which its next one replaces.
+
+        The key is in use elsewhere, or was: nothing else ends that word while this life lasts. Nothing is looked at
+        while an own report is due, which bounds checks and answers: a comparison brings what that one leaves standing.
+        """
+        core = self.core
+        if nonce and self._awaited.get(body.reporter) == encode(message):
+            del self._awaited[body.reporter]
+            return
+        if self._due_ns is not None or not core.view.weighs_links or not self._links.overtakes(body.sequence, message):
+            return
+        if via is None and not self._unproven.take(core.now_ns):
+            return
+        if not core.signed_by(core.crypto.public_key(core.own.seed), "near", message.body, message.signature):
+            core.reject(via, "a report of who is near in this node's name is not signed by it")
+            return
+        core.counters["near_reports_overtaken"] += 1
+        self._links.give_way_to(body.sequence)
+        self._said = _OVERTAKEN
+        self.soon(lost=True)
 
     def _keep(self, node: bytes, body: NearBody) -> Heard:
         """Take what a member reports in the place of what it reported before; whom it hears."""
         at = range(0, len(body.entries), _ENTRY_BYTES)
         costs = {body.entries[i : i + KEY_BYTES]: body.entries[i + KEY_BYTES] for i in at}
-        heard = {key: max(1, cost & _COST) for key, cost in costs.items()}
+        # No honest one says what lies beyond: one that says less would draw what is handed on, one that says more keeps
+        # those behind it from being asked, and makes a short line look long.
+        heard = {key: max(PERFECT, min(WORST, cost & _COST)) for key, cost in costs.items()}
         self.heard[node], self._numbers[node] = heard, body.sequence
         (self.hears_all.add if body.hears_all else self.hears_all.discard)(node)
         gone = frozenset(body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES))

@@ -6,6 +6,7 @@ in reach, enough near, it names this     asked at once, where few of those that 
 it answers                               near, where it is still wanted, and it was its turn
 """
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES
@@ -18,6 +19,9 @@ _TURN_NS = 1_000_000_000
 """Whoever has enough near and hears one that nobody leads to asks it within so long, nanoseconds, at random, if still
 nobody does by then: of forty that hear it a few take it, and its link is told by few. A link that both ends know is
 told at once, so these wait only where it has reported none."""
+_LOOKS_PER_S, _LOOKS_BURST = 2, 32
+"""Near ones that are asked because one author hears them no more, per second, and at once: who moves at 15 m/s loses
+one or two a second. Whoever says all the time that it hears others, or not, makes nobody busy."""
 BOTH_WANTED = 3
 """A node wants so many near that say that they hear it: in a hall all choose eight of thirty, not each other, and a
 chain leads over links alone that both ends report. With one of these a node was failed when that one fell silent."""
@@ -36,6 +40,8 @@ class Turns:
         """Members that this node asks in its turn, unless somebody leads to them by then."""
         self._asked: set[bytes] = set()
         """Members that it has asked so: they are near as soon as they answer."""
+        self._looks: dict[bytes, TokenBucket] = {}
+        """By author of reports, what is asked because of it."""
 
     def is_wanted(self, member: Member) -> bool:
         """Of many that are heard, a few are near; but who is not reached otherwise always may be.
@@ -70,6 +76,16 @@ class Turns:
     def over(self, member: Member) -> None:
         """Somebody leads to it, it is near, or it is forgotten: another time it waits again."""
         self._asked.discard(member.node)
+
+    def may_look(self, author: bytes) -> bool:
+        """Whether one more near member is asked at once because an author of reports hears it no more."""
+        looks = self._looks.setdefault(author, TokenBucket(_LOOKS_PER_S, _LOOKS_BURST))
+        return looks.take(self._core.now_ns)
+
+    def forget(self, member: Member) -> None:
+        """Drop what is kept of a member."""
+        self.over(member)
+        self._looks.pop(member.node, None)
 
     def _is_at_once(self, member: Member) -> bool:
         return len(self._core.table.reachable) < NEAR_MAX or self._names(member)
