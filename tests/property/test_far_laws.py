@@ -14,7 +14,7 @@ from swarmd_protocols.effects import Alarm, StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.subprotocol import Send
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.mesh import far_intake, far_streams, far_words, relay
+from swarmd_protocols.swim.mesh import far_intake, far_streams, far_words, relay, relay_order
 from swarmd_protocols.swim.mesh.far_intake import FarIntake
 from swarmd_protocols.swim.mesh.far_streams import FarStreams, Unsent
 from swarmd_protocols.swim.mesh.far_words import Segment, Stuck
@@ -294,7 +294,7 @@ def _no_window(patch: pytest.MonkeyPatch) -> None:
 
 
 def _long_ones_stand_before_short(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(relay, "SHORT_BYTES", 0)
+    patch.setattr(relay_order, "SHORT_BYTES", 0)
 
 
 def _near_is_far(patch: pytest.MonkeyPatch) -> None:

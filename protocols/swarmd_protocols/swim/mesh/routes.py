@@ -43,9 +43,10 @@ class Routes:
             near: Whom it hears, and what each link costs.
             links: By author, whom each other member hears that hears it too (`graph.agreed`).
         """
+        if (own, near, links) != (self._own, self._near, self._links):
+            self._ways.clear()
         self._own, self._near, self._links = own, near, links
         self.costs = reached(own, near, links)
-        self._ways.clear()
 
     def beginnings(self) -> Mapping[Key, Key]:
         """With which near member the cheapest chain to each that is reached begins."""
@@ -70,13 +71,18 @@ class Routes:
         [Way(cost=8, rest=4, near=b'b'), Way(cost=9, rest=4, near=b'c')]
         """
         found = self._ways.get(target)
-        if found is None:
-            around = {key: heard for key, heard in self._links.items() if key != self._own}
-            rest = reached(target, around.get(target, {}), around)
-            found = sorted(
-                Way(cost + rest[key], rest[key], key)
-                for key, cost in self._near.items()
-                if key in rest and self._own in self._links.get(key, (self._own,))
-            )
-            self._ways[target] = found
+        return self._reckon(target) if found is None else found
+
+    def are_reckoned(self, target: Key) -> bool:
+        """Whether the ways to a member are held; to reckon them takes a look at each link."""
+        return target in self._ways
+
+    def _reckon(self, target: Key) -> list[Way]:
+        around = {key: heard for key, heard in self._links.items() if key != self._own}
+        rest = reached(target, around.get(target, {}), around)
+        found = self._ways[target] = sorted(
+            Way(cost + rest[key], rest[key], key)
+            for key, cost in self._near.items()
+            if key in rest and self._own in self._links.get(key, (self._own,))
+        )
         return found
