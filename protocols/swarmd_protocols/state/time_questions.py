@@ -61,7 +61,8 @@ class TimeQuestions:
         self._far: dict[NodeId, int] = {}
         """Those out of reach whom a question comes to, and what the way to each costs, quarters of a transmission."""
         self._side: dict[NodeId, bytes] = {}
-        """With which near one the way to each member begins, be it beyond the reach of questions."""
+        """With which near one the way to each member begins, be it beyond the reach of questions. Those to whom no way
+        is known yet are on no side: while a long line forms they are most, and answer nothing."""
         self._members: Counter[bytes] = Counter()
         """How many are on each side."""
         self._cost_most = 0
@@ -78,7 +79,7 @@ class TimeQuestions:
         self._near = [peer.node for peer in peers if peer.reachable and not peer.far]
         self._far = {peer.node: peer.cost for peer in peers if peer.reachable and peer.far and peer.cost <= _COST_MOST}
         self._in_reach = frozenset(self._near)
-        self._side = {peer.node: peer.over for peer in peers if peer.reachable}
+        self._side = {peer.node: peer.over for peer in peers if peer.reachable and (peer.cost or not peer.far)}
         self._members = Counter(self._side.values())
         self._cost_most = max((peer.cost for peer in peers if peer.reachable), default=0)
         here = {*self._near, *self._far}
@@ -126,9 +127,9 @@ class TimeQuestions:
         """
         asked = sorted((peer for peer in self._side if turn_ns(peer) >= 0), key=turn_ns)
         latest = Counter(self._side[peer] for peer in asked[-_SIDES_LATEST:])
-        sides = sorted({self._side[peer] for peer in peers})
-        least = max(sides, key=lambda side: self._members[side] ** _SIDES_POWER / (1 + latest[side]))
-        return [peer for peer in peers if self._side[peer] == least]
+        sides = sorted({self._side[peer] for peer in peers if peer in self._side})
+        least = max(sides, key=lambda side: self._members[side] ** _SIDES_POWER / (1 + latest[side]), default=None)
+        return [peer for peer in peers if peer in self._side and self._side[peer] == least]
 
     def _far_gap_ns(self, clock: Clock, now_ns: int) -> int:
         """How long a clock that is not sure asks near ones alone, for each quarter of a transmission to a far one."""
