@@ -102,6 +102,8 @@ class NearReports:
         """Reports that this node has cast among few and nobody has said again, by author."""
         self.heard: dict[bytes, Heard] = {}
         """By author's id, whom it hears by its last report of this life."""
+        self._named: dict[Key, dict[Key, int]] = {}
+        """By whom they hear, the authors of these: how many begin with that key."""
         self.gone: dict[bytes, frozenset[Key]] = {}
         """Likewise, the lives whose end it has seen (`life_key`). Who has seen none is left out."""
         self.frozen: dict[bytes, frozenset[Key]] = {}
@@ -239,8 +241,10 @@ class NearReports:
         costs = {body.entries[i : i + KEY_BYTES]: body.entries[i + KEY_BYTES] for i in at}
         # No honest one says what lies beyond: one that says less would draw what is handed on, one that says more keeps
         # those behind it from being asked, and makes a short line look long.
+        self._count(node, -1)
         heard = {key: max(PERFECT, min(WORST, cost & _COST)) for key, cost in costs.items()}
         self.heard[node], self._numbers[node] = heard, body.sequence
+        self._count(node, 1)
         (self.hears_all.add if body.hears_all else self.hears_all.discard)(node)
         gone = frozenset(body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES))
         frozen = frozenset(key for key, cost in costs.items() if cost & _FROZEN)
@@ -249,6 +253,17 @@ class NearReports:
             if said:
                 kept[node] = said
         return heard
+
+    def _count(self, author: bytes, by: int) -> None:
+        """Whom an author hears is named by it, or no more."""
+        author_key = author[:KEY_BYTES]
+        for key in self.heard.get(author, ()):
+            named = self._named.setdefault(key, {})
+            named[author_key] = named.get(author_key, 0) + by
+            if not named[author_key]:
+                del named[author_key]
+            if not named:
+                del self._named[key]
 
     def _is_played_again(self, node: bytes, nonce: bytes) -> bool:
         """Whether this very cast has been heard: anybody can record one, and three of them would silence this node."""
@@ -380,8 +395,7 @@ class NearReports:
     def hearers(self, member: Member) -> list[Key]:
         """Who could hear a member, by the last reports of both sides."""
         key = member.node[:KEY_BYTES]
-        named = (node[:KEY_BYTES] for node, others in self.heard.items() if key in others)
-        return [*self.heard.get(member.node, {}), *named]
+        return [*self.heard.get(member.node, {}), *self._named.get(key, ())]
 
     def is_lone(self, member: Member) -> bool:
         """Whether a member has said in this life that it hears nobody, and nobody has said since that it hears it."""
@@ -390,6 +404,7 @@ class NearReports:
     def forget(self, node: bytes) -> None:
         """Drop what a member reported."""
         self._words.pop(node, None)
+        self._count(node, -1)
         self.heard.pop(node, None)
         self.gone.pop(node, None)
         self.frozen.pop(node, None)
