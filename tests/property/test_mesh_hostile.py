@@ -171,6 +171,7 @@ def lie(net: MeshNet, thief: int, hears: list[int], gone: list[int], frozen: Col
         )
     )
     word = encode(NearMessage(body, core.sign("near", body)))
+    net.view(thief).reports._links.publish((), body, word)  # It is its own word: it does not take it back.
     effects, wire.effects = wire.effects, []
     for member in list(core.table.reachable):
         wire.push(member, [word])

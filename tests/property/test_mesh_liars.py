@@ -55,7 +55,10 @@ def report(net: MeshNet, author: int, entries: dict[int, int], ahead: int = 0) -
     told = b"".join(key + bytes((keys[key],)) for key in sorted(keys))
     sequence = links._sequence + ahead if ahead else links.next_sequence()
     body = encode(NearBody(core.own.node, sequence, told, b"", False))
-    return encode(NearMessage(body, core.sign("near", body)))
+    word = encode(NearMessage(body, core.sign("near", body)))
+    if not ahead:
+        links.publish((), body, word)  # It is its own word: it does not take it back.
+    return word
 
 
 def no_old_records_keep_a_cut_from_healing() -> None:
