@@ -27,9 +27,10 @@ from pathlib import Path
 import msgspec
 
 from swarmd.errors import DaemonError
-from swarmd.federation.lives import next_life
+from swarmd.federation.lives import APART, next_life
 from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
-from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.federation.wire import EPOCH_BYTES, NUMBER_MAX, RowKind
 from swarmd_protocols.state.crdt.batch import open_batch
 
 FILE_NAME = "outbox.sqlite"
@@ -54,6 +55,8 @@ CREATE TABLE IF NOT EXISTS known (object BLOB PRIMARY KEY, stamp INTEGER NOT NUL
 CREATE TABLE IF NOT EXISTS bundles (seq INTEGER PRIMARY KEY, log BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
+_NOTHING = bytes(EPOCH_BYTES + 8)
+"""A place in no log."""
 _encode = msgspec.msgpack.Encoder().encode
 _PROOFS = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 _COUNTS = msgspec.msgpack.Decoder(dict[str, int]).decode
@@ -110,7 +113,8 @@ class Outbox:
         try:
             try:
                 self._db = open_sound(path, settings, _SCHEMA)
-            except sqlite3.Error as error:
+                _look(self._db)
+            except (sqlite3.Error, ValueError) as error:
                 if is_the_disk(error):
                     raise
                 self.moved_aside = move_aside(path)
@@ -239,7 +243,7 @@ class Outbox:
             )
             for *row, proofs in found:
                 # Others may name it in what they say.
-                if row[1] == RowKind.REPORT or any(open_batch(raw).origin == node for raw in _PROOFS(proofs)):
+                if row[1] == RowKind.REPORT or any(_is_of(raw, node) for raw in _PROOFS(proofs)):
                     gone.append((row[0], row[1], row[2], row[3], row[4]))
                 if len(gone) == TAKEN_BACK:
                     break
@@ -286,14 +290,16 @@ class Outbox:
 
     def known(self) -> dict[bytes, tuple[int, bytes]]:
         """Object to (stamp, digest), as the region is known to have it."""
-        return {key: (stamp, digest) for key, stamp, digest in self._db.execute("SELECT * FROM known")}
+        rows = self._db.execute("SELECT object, stamp, digest FROM known")
+        return {key: (stamp, digest) for key, stamp, digest in rows}
 
     def learn(self, objects: Mapping[bytes, tuple[int, bytes]]) -> None:
         """The region has these."""
         with self._transaction():
             self._db.executemany(
-                "INSERT INTO known VALUES (?, ?, ?) ON CONFLICT (object) DO UPDATE SET stamp = excluded.stamp, "
-                "digest = excluded.digest WHERE (excluded.stamp, excluded.digest) > (stamp, digest)",
+                "INSERT INTO known (object, stamp, digest) VALUES (?, ?, ?) ON CONFLICT (object) DO UPDATE SET "
+                "stamp = excluded.stamp, digest = excluded.digest "
+                "WHERE (excluded.stamp, excluded.digest) > (stamp, digest)",
                 [(key, stamp, digest) for key, (stamp, digest) in objects.items()],
             )
             self._db.execute(
@@ -333,7 +339,7 @@ class Outbox:
             held = {one for (one,) in self._db.execute("SELECT seq FROM bundles")}
             self._db.executemany("DELETE FROM bundles WHERE seq = ?", [(one,) for one in held if one not in bundles])
             fresh = [(one, log, body) for one, body in bundles.items() if one not in held]
-            self._db.executemany("INSERT INTO bundles VALUES (?, ?, ?)", fresh)
+            self._db.executemany("INSERT INTO bundles (seq, log, body) VALUES (?, ?, ?)", fresh)
             name, last = self.have
             self._keep("have", log + max(seq, last if name == log else 0).to_bytes(8, "big"))
 
@@ -353,7 +359,7 @@ class Outbox:
         return b"" if row is None else bytes(row[0])
 
     def _keep(self, name: str, value: bytes) -> None:
-        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+        self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
     def _recount(self) -> None:
         """What the file says, after a failure."""
@@ -375,3 +381,36 @@ class Outbox:
             if isinstance(error, sqlite3.Error):
                 raise DaemonError(f"the outbox takes nothing: {error}; make room on its disk") from error
             raise
+
+
+def _look(database: sqlite3.Connection) -> None:
+    """Whether all in it can be read: what SQLite calls sound may hold bits that were turned.
+
+    Raises:
+        ValueError: Something cannot be; the file is closed.
+    """
+    try:
+        odd = "typeof(body) != 'blob' OR typeof(proofs) != 'blob' OR kind NOT BETWEEN 0 AND 255"
+        if database.execute(f"SELECT 1 FROM rows WHERE {odd} LIMIT 1").fetchone():
+            raise ValueError("a row")
+        for (proofs,) in database.execute("SELECT proofs FROM rows"):
+            _PROOFS(proofs)
+        facts = dict(database.execute("SELECT name, value FROM facts"))
+        if not all(isinstance(value, bytes) for value in facts.values()):
+            raise ValueError("a fact")
+        if int.from_bytes(facts.get("life", b""), "big") > NUMBER_MAX - APART:
+            raise ValueError("the life")
+        if len(facts.get("have", _NOTHING)) != len(_NOTHING):
+            raise ValueError("the place in the log")
+        _COUNTS(facts.get("dropped", b"\x80"))
+    except BaseException:
+        database.close()
+        raise
+
+
+def _is_of(raw: bytes, node: bytes) -> bool:
+    """Whether a batch is this node's; one that cannot be read is nobody's, and no region takes it."""
+    try:
+        return open_batch(raw).origin == node
+    except WireError:
+        return True

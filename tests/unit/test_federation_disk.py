@@ -1,16 +1,17 @@
 """Disks that take nothing for a while, below an outbox and below a region: nothing dies, and nothing is lost."""
 
 import random
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from swarmd.errors import ConfigError, DaemonError
-from swarmd.federation.outbox import FILE_NAME, Waiting
+from swarmd.federation.outbox import FILE_NAME, Outbox, Waiting
 from swarmd.federation.region import LIVE_S
 from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config, read_pins
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.federation.wire import RowKind, TrustRow, Way, encode_row
+from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind, TrustRow, Way, encode_row
 from swarmd_protocols.trust.identity import dev_root
 from tests.support.federation_hostile import inject, revocation_of
 from tests.support.federation_world import World, make_world, one_gateway
@@ -173,3 +174,38 @@ def test_an_old_acknowledgement_takes_no_row_of_an_outbox_that_a_power_cut_set_b
     world.settle()
     world.check()
     world.close()
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        "UPDATE rows SET proofs = x'c1ff'",
+        "UPDATE rows SET body = 'text'",
+        "UPDATE facts SET value = x'c1' WHERE name = 'dropped'",
+        "UPDATE facts SET value = x'ffffffffffffffff' WHERE name = 'life'",
+        "UPDATE facts SET value = x'01020304050607080910' WHERE name = 'life'",
+        "UPDATE facts SET value = x'ff' WHERE name = 'have'",
+    ],
+)
+def test_bits_that_turned_in_an_outbox_move_it_aside_and_end_no_gateway(tmp_path: Path, turned: str) -> None:
+    """SQLite calls such a file sound; a row that cannot be read ended the gateway at every start."""
+    path = tmp_path / FILE_NAME
+    outbox = Outbox(path, 1 << 20, 1e9)
+    outbox.have = (b"a log..."[:EPOCH_BYTES], 7)
+    outbox.put([Waiting(RowKind.OBJECT, b"k", b"body", (b"proof",)), Waiting(RowKind.SITE, b"s", bytes(1 << 20))], 1)
+    outbox.close()
+    database = sqlite3.connect(path)
+    assert database.execute(turned).rowcount > 0
+    database.commit()
+    database.close()
+    outbox = Outbox(path, 1 << 20, 1e9)
+    assert outbox.moved_aside is not None
+    assert (len(outbox), outbox.have) == (0, (bytes(EPOCH_BYTES), 0))
+    outbox.close()
+
+
+def test_a_proof_that_cannot_be_read_is_taken_back_with_those_of_its_node(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / FILE_NAME, 1 << 20, 1e9)
+    outbox.put([Waiting(RowKind.OBJECT, b"k", b"body", (b"no batch, of the node " + bytes(16),))], 1)
+    assert [row.key for row in outbox.take_back(bytes(16))] == [b"k"]
+    outbox.close()
