@@ -110,15 +110,24 @@ class Gateway:
             ConfigError: The certificate does not name the role.
             DaemonError: The outbox cannot be written.
         """
+        try:
+            await self._run(daemon)
+        except Exception as error:
+            # It is started again; until a region has answered people see why there is none.
+            cause: BaseException = error
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            self._silence = str(cause) if isinstance(cause, DaemonError) else f"{type(cause).__name__}: {cause}"
+            daemon.command("alert", {"code": ALERT, "text": self._silence})
+            raise
+
+    async def _run(self, daemon: GatewayDaemon) -> None:
         above, node = daemon.above, daemon.info().node
         held = above.certificate(node)
         if held is None or ROLE not in held.roles:
-            why = (
+            raise ConfigError(
                 f"this node's certificate does not name the role {ROLE}: enrol it by swarmd keys enrol … --role {ROLE}"
             )
-            self._silence = why
-            daemon.command("alert", {"code": ALERT, "text": why})
-            raise ConfigError(why)
         self._daemon = daemon
         self._place = Place(swarm_key(decode_envelope(above.first_root).digest, daemon.info().swarm), Way.UP, node)
         settings = self._settings
@@ -146,6 +155,7 @@ class Gateway:
                     tasks.create_task(part)
         finally:
             end()
+            self._is_claimed = None
             above.tell(CLAIM_KEY, b"")
             self._outbox.close()
 
@@ -199,7 +209,8 @@ class Gateway:
     def _why_silent(self, now_ns: int) -> str:
         """Why the region does not answer, as far as it is seen from here; "" while it does."""
         if self._sending.flow.silent_ns(now_ns) < SILENT_NS:
-            return ""
+            # What an earlier run failed of is over once the region has answered.
+            return "" if self._sending.flow.works(now_ns) else self._silence
         uplinks, swarm = self._sending.uplinks, self._daemon.info().swarm
         lost = [one.problem or f"{one.name}: not connected" for one in uplinks if not one.connected]
         mute = ", ".join(one.name for one in uplinks if one.connected)

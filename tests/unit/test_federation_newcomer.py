@@ -1,5 +1,6 @@
 """What somebody who sets a region up gets wrong is said, at the gateway and at the region, with what to do."""
 
+import asyncio
 import random
 import re
 from pathlib import Path
@@ -208,3 +209,21 @@ def test_an_export_without_news_does_not_say_that_the_place_is_empty(
     make_region(tmp_path / "region")
     assert main(["region", "export", str(tmp_path / "region"), str(tmp_path / "past")]) == 0
     assert capsys.readouterr().out == "no word has come since the last export\n"
+
+
+def test_a_gateway_that_cannot_start_is_an_alert_until_its_region_has_answered(tmp_path: Path) -> None:
+    """Its outbox does not open, say: nobody reads its log, and the region is told nothing."""
+    one, daemon, _, outbox = silent(tmp_path)
+    outbox.close()
+    (tmp_path / "no folder").write_bytes(b"")
+    one._folder = lambda: tmp_path / "no folder"
+    with pytest.raises((DaemonError, OSError)):
+        asyncio.run(one.run(daemon))
+    [(verb, arguments)] = daemon.commands
+    assert (verb, arguments["code"]) == ("alert", ALERT)
+    assert "no folder" in str(arguments["text"])
+    one._tell_silence(10**9)
+    assert len(daemon.commands) == 1, "it starts again, and nobody has answered yet"
+    one._sending.flow.answered((), 0, 0, 10**9 + 1)
+    one._tell_silence(10**9 + 2)
+    assert daemon.commands[1:] == [("alert", {"code": ALERT, "text": ""})]
