@@ -62,6 +62,13 @@ def is_the_disk(error: Exception) -> bool:
     return isinstance(error, OSError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
 
 
+def in_words(path: Path, error: sqlite3.Error) -> str:
+    """What a file's failure is, for people, and what to do about it."""
+    if is_the_disk(error):
+        return f"{path} cannot be used now: {error}; look at its disk, its rights, and who else writes it"
+    return f"{path} is damaged, or of another version: {error}; put it back from a copy, or move it away"
+
+
 def move_aside(path: Path) -> Path:
     """Give a damaged file, with its log, a name of its own beside it; returns that name."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

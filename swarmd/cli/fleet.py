@@ -2,8 +2,10 @@
 
 import argparse
 import re
+import sqlite3
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 _LIMIT_MAX = 1_000_000
 """Objects of one answer at most."""
+_SINCE_MAX_S = 1e11
+"""Three thousand years: whatever is longer ago is as long ago."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -83,7 +87,7 @@ def seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if found is None:
         raise DaemonError(f"{text!r} is no time; write 90s, 30m, 12h, 1d or 2w")
-    return float(found[1]) * _UNITS_S[found[2]]
+    return min(float(found[1]) * _UNITS_S[found[2]], _SINCE_MAX_S)
 
 
 def _ask(args: argparse.Namespace) -> int:
@@ -93,14 +97,20 @@ def _ask(args: argparse.Namespace) -> int:
     from swarmd.federation.rows import ObjectQuery
     from swarmd.federation.settings import read_config
     from swarmd.federation.store import FILE_NAME, Store, candidates_of
+    from swarmd.sqlite_files import in_words
 
     now_ms = round(time.time() * 1000)
     config = read_config(args.region)
+    for option in ("swarm", "label"):
+        try:
+            getattr(args, option, "").encode()
+        except UnicodeEncodeError:
+            raise DaemonError(f"--{option} is no UTF-8; give it as swarmd fleet shows it") from None
     query = ObjectQuery(swarm=args.swarm, limit=1)
     if args.fleet_verb == "objects" and args.live and args.history is not None:
         raise DaemonError("--live asks what stands now and --history what was; give one of them")
     if args.fleet_verb == "objects":
-        since_ms = now_ms - round(1000 * seconds(args.since)) if args.since else 0
+        since_ms = max(0, now_ms - round(1000 * seconds(args.since))) if args.since else 0
         if not 1 <= args.limit <= _LIMIT_MAX:
             raise DaemonError(f"--limit is {args.limit}; write 1 to {_LIMIT_MAX:,}")
         query = ObjectQuery(args.label, args.swarm, since_ms, 0, args.tier, args.limit)
@@ -114,9 +124,12 @@ def _ask(args: argparse.Namespace) -> int:
         if args.fleet_verb == "objects" and args.history is not None:
             names = {site.key: site.swarm for site in answer.sites}
             # No key at all would ask for every swarm's.
-            rows = _past(args.history, query, tuple(names)) if names else []
-            told = tuple({**row, "name": names[row["swarm"]]} for row in rows)
-            answer = msgspec.structs.replace(answer, objects=told, is_cut=len(rows) == query.limit)
+            more = msgspec.structs.replace(query, limit=query.limit + 1)
+            rows = _past(args.history, more, tuple(names)) if names else []
+            told = tuple({**row, "name": names[row["swarm"]]} for row in rows[: query.limit])
+            count = Counter(row["swarm"] for row in told)
+            sites = tuple(msgspec.structs.replace(site, objects=count[site.key]) for site in answer.sites)
+            answer = msgspec.structs.replace(answer, sites=sites, objects=told, is_cut=len(rows) > query.limit)
         if args.fleet_verb == "objects" and args.live:
             from swarmd.federation.live import ask_gateways
 
@@ -130,6 +143,8 @@ def _ask(args: argparse.Namespace) -> int:
                 say=lambda text: print(f"swarmd fleet: {text}", file=sys.stderr),
             )
         waits = candidates_of(store, args.swarm) if args.fleet_verb == "objects" and not answer.objects else 0
+    except sqlite3.Error as error:
+        raise DaemonError(f"the region's file {in_words(args.region / FILE_NAME, error)}") from error
     finally:
         store.close()
     if args.swarm and not answer.sites:
@@ -203,14 +218,19 @@ def _sign(args: argparse.Namespace) -> int:
     from swarmd.errors import DaemonError
     from swarmd.identity.files import write_named_file
     from swarmd.identity.signers import open_signer
-    from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, seal_fact
-    from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS
+    from swarmd_protocols.federation.facts import CELL_MAX_CM, CELL_MIN_CM, Fact, encode_fact, message_of, seal_fact
+    from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS, REVISION_MAX
 
     signer = open_signer(args.key, passphrases(args))
     if signer.role not in ("", "operator"):
         raise DaemonError(f"{args.key} is a key of the role {signer.role}; this takes one of the role operator")
     is_mission = args.fleet_verb == "mission"
     corners = _corners(args.area) if is_mission and args.area is not None else ()
+    cell_m = args.cell_m if corners else 0.0
+    if corners and not CELL_MIN_CM <= cell_m * 100 <= CELL_MAX_CM:
+        raise DaemonError(f"--cell-m is {cell_m}; write {CELL_MIN_CM // 100} to {CELL_MAX_CM // 100:,}")
+    if not 1 <= args.revision <= REVISION_MAX:
+        raise DaemonError(f"--revision is {args.revision}; write 1 to {REVISION_MAX:,}")
     made = Fact(
         args.swarm,
         args.fleet_verb,
@@ -220,7 +240,7 @@ def _sign(args: argparse.Namespace) -> int:
         signer.half.name[:BY_MAX_CHARS],
         "" if is_mission else args.text,
         corners,
-        round(args.cell_m * 100) if corners else 0,
+        round(cell_m * 100),
     )
     payload = encode_fact(made)
     write_named_file(args.out, seal_fact(payload, signer.half.public, signer.sign(message_of(payload))))

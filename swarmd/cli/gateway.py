@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         apart = pipe_maker(tls_of(settings), prefix, f"n{identity.node.hex()[:19]}")
         beside["neighbours"] = BorderLink(settings.neighbours, prefix, identity.seed, folder, apart).run
     if settings.paths or settings.region_key or not settings.neighbours:
-        made = pipe_maker(tls_of(settings), settings.prefix, identity.node.hex()[:20])
+        made = pipe_maker(tls_of(settings), prefix, identity.node.hex()[:20])
         beside["gateway"] = Gateway(settings_of(settings), identity.seed, crypto, folder, made).run
 
     async def live() -> int:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from swarmd.cli.desk import passphrases
 
+_DAYS_MAX = 36_500
+"""A hundred years."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What it takes beside name, swarm, revision, key and file."""
@@ -50,6 +53,8 @@ def sign(args: argparse.Namespace) -> int:
     if signer.role not in ("", "operator"):
         raise DaemonError(f"{args.key} is a key of the role {signer.role}; this takes one of the role operator")
     now_ms = time.time_ns() // 1_000_000
+    if not args.end and not 0 < args.days <= _DAYS_MAX:
+        raise DaemonError(f"--days is {args.days:g}; write more than 0 and at most {_DAYS_MAX:,}, or --end")
     until_ms = 0 if args.end else now_ms + round(args.days * 86_400_000)
     said = Agreement(
         args.swarm, args.name, envelope.digest, args.other, args.revision, now_ms, until_ms, args.claims, args.area_m2,

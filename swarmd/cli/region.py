@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import sqlite3
 import sys
 from functools import partial
 from pathlib import Path
@@ -132,8 +133,8 @@ def _run(args: argparse.Namespace) -> int:
         print(f"swarmd region: {text}", file=sys.stderr, flush=True)
 
     async def live(store: Store) -> None:
-        prefix = config.prefix.strip("/")
-        region = Region(pins, seed, NaClCrypto(), store, paths, prefix, pipe_maker(tls, prefix), say)
+        made = pipe_maker(tls, config.prefix)
+        region = Region(pins, seed, NaClCrypto(), store, paths, config.prefix, made, say)
         print(f"swarmd region: {len(pins)} swarms, {len(paths)} paths", flush=True)
         await _until_signal(region.run())
 
@@ -143,12 +144,16 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _router(args: argparse.Namespace) -> int:
+    from swarmd.config.bridges import fed_prefix_problem
     from swarmd.errors import ConfigError
     from swarmd.federation.uplink_zenoh import ZenohUplink, read_address
 
     address = read_address(args.address)
     if not address.listen:
         raise ConfigError(f"{args.address} listens nowhere: zenoh://?listen=0.0.0.0:7447")
+
+    if problem := fed_prefix_problem(args.prefix):
+        raise ConfigError(f"--prefix {problem}")
 
     async def live() -> None:
         one = ZenohUplink(args.address, address, (), lambda place, frame: None, args.prefix.strip("/"), _tls(args))
@@ -192,6 +197,7 @@ def _send(args: argparse.Namespace) -> int:
     from swarmd.errors import ConfigError
     from swarmd.federation.settings import read_config, read_pins
     from swarmd.federation.store import FILE_NAME, Store
+    from swarmd.sqlite_files import in_words
 
     config = read_config(args.folder)
     found = [pin for pin in read_pins(args.folder, config) if pin.name == args.name]
@@ -205,6 +211,8 @@ def _send(args: argparse.Namespace) -> int:
                 _refuse_older(store, found[0], kind, key, body)
                 store.send_down(found[0].key.hex(), kind, key, body)
                 print(f"{args.name}: {words}")
+    except sqlite3.Error as error:
+        raise ConfigError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
     finally:
         store.close()
     return 0
@@ -236,10 +244,12 @@ def _refuse_older(store: Any, pin: Any, kind: int, key: bytes, body: bytes) -> N
 
 
 def _export(args: argparse.Namespace) -> int:
+    from swarmd.errors import DaemonError
     from swarmd.federation.history import export
     from swarmd.federation.settings import read_config
     from swarmd.federation.store import FILE_NAME, Store
     from swarmd.federation.stored import is_address, stored, write_stored
+    from swarmd.sqlite_files import in_words
 
     read_config(args.folder)
     store = Store(args.folder / FILE_NAME)
@@ -251,6 +261,8 @@ def _export(args: argparse.Namespace) -> int:
         print(
             f"{words} words are in {args.to.partition('?')[0]}" if words else "no word has come since the last export"
         )
+    except sqlite3.Error as error:
+        raise DaemonError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
     finally:
         store.close()
     return 0
@@ -262,12 +274,20 @@ def _rows(path: Path, sources: list[str]) -> list[tuple[int, bytes, bytes, str]]
     from swarmd.release.author import read_publication
     from swarmd_protocols.errors import ProtocolError
     from swarmd_protocols.federation.facts import open_fact
-    from swarmd_protocols.federation.wire import BundleRow, FactKind, encode_row
+    from swarmd_protocols.federation.wire import BundleRow, FactKind, encode_row, read_bundle
     from swarmd_protocols.trust.envelopes import decode_envelope
 
     if path.is_dir():
         publication = read_publication(path)
         row = BundleRow(publication.digest, tuple(sources or [str(path.resolve())]))
+        try:
+            read_bundle(encode_row(row))
+        except (ProtocolError, UnicodeEncodeError) as error:
+            # No gateway would read it, nor the frames that it is in.
+            raise ConfigError(
+                f"these are no places that gateways can be told of: {error}; give --source 1 to 8 times, each of at "
+                "most 512 characters"
+            ) from error
         words = f"the release {publication.release.model} {publication.release.version} from {', '.join(row.sources)}"
         return [(FactKind.BUNDLE, publication.digest, encode_row(row), words)]
     try:

@@ -247,6 +247,20 @@ def eye_pose_for(pose_source: str, mavlink: MavlinkConfig) -> str:
     return "live" if is_told else pose_source
 
 
+def fed_prefix_problem(prefix: str) -> str:
+    """Why frames cannot go below a prefix, as an MQTT topic and as a Zenoh key alike; "" where they can.
+
+    >>> fed_prefix_problem("swarm-fed/1"), fed_prefix_problem("/fed/")
+    ('', '')
+    >>> fed_prefix_problem("a/+/b")
+    "is 'a/+/b'; write levels without wildcards, as in swarm-fed/1"
+    """
+    levels = prefix.strip("/").split("/")
+    if all(levels) and prefix.isprintable() and not any(sign in prefix for sign in "+#*?$"):
+        return ""
+    return f"is {prefix!r}; write levels without wildcards, as in swarm-fed/1"
+
+
 def reply_prefix_problem(mqtt: MqttConfig) -> str:
     """Why `mqtt.reply_prefix` cannot be used: no reply may ever land where something else lives; "" where it can.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from swarmd.config.bridges import plugins_problem, reply_prefix_problem
+from swarmd.config.bridges import fed_prefix_problem, plugins_problem, reply_prefix_problem
 from swarmd.config.casts import casts_problem
 from swarmd.config.privacy import mask_problem
 from swarmd.config.sections import LOOK, Config, OperatorsSection, sections
@@ -384,6 +384,8 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
         problems.append(f"{origins['transport', 'casts']}: transport.casts is {problem}")
     if problem := reply_prefix_problem(config.mqtt):
         problems.append(f"{origins['mqtt', 'reply_prefix']}: {problem}")
+    if problem := fed_prefix_problem(config.federation.prefix):
+        problems.append(f"{origins['federation', 'prefix']}: federation.prefix {problem}")
     if problem := plugins_problem(config.plugins):
         problems.append(f"[plugins]: {problem}")
     return problems

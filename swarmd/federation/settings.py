@@ -16,8 +16,9 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from swarmd.config.bridges import fed_prefix_problem
 from swarmd.errors import ConfigError
 from swarmd.federation.whole_files import locked
 from swarmd.identity.files import IdentityFileError, write_public_file, write_secret_file
@@ -138,6 +139,9 @@ def read_config(folder: Path) -> RegionConfig:
         raise ConfigError(f"{path}: {error.strerror}; make the region by swarmd region init {folder}") from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    if problem := fed_prefix_problem(config.prefix):
+        raise ConfigError(f"{path}: prefix {problem}")
+    config = replace(config, prefix=config.prefix.strip("/"))
     names = [entry.name for entry in config.swarm]
     if len(set(names)) != len(names):
         raise ConfigError(f"{path}: two swarms have one name; give each [[swarm]] a name of its own")
@@ -209,15 +213,23 @@ def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     for pin in read_pins(folder, config):
         if pin.key == wanted:
             raise ConfigError(f"{folder / CONFIG_FILE} has this swarm already: it is called {pin.name}")
-    (folder / ROOTS).mkdir(exist_ok=True)
-    write_public_file(folder / ROOTS / f"{entry.name}.root", root)
     # Names are of `NAME_PATTERN`: nothing in them needs an escape.
     said = (f"{key} = {value if isinstance(value, int) else repr(value)}" for key, value in asdict(entry).items())
     path = (folder / CONFIG_FILE).resolve()
+    text = path.read_bytes() + "\n".join(("", "[[swarm]]", *said, "")).encode()
+    try:
+        msgspec.toml.decode(text, type=RegionConfig)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(
+            f"{path} does not take one more [[swarm]]: {error}; where it has swarm = [...], write each as a [[swarm]] "
+            "of its own, at its end"
+        ) from error
+    (folder / ROOTS).mkdir(exist_ok=True)
+    write_public_file(folder / ROOTS / f"{entry.name}.root", root)
     held = path.stat()
     write = write_public_file if held.st_mode & 0o077 else write_secret_file
     # Whole or as it was: half an entry would keep the region from starting, and so every swarm out.
-    write(path, path.read_bytes() + "\n".join(("", "[[swarm]]", *said, "")).encode())
+    write(path, text)
     with contextlib.suppress(OSError):
         os.chown(path, held.st_uid, held.st_gid)  # Another account may run the region, and is to read it on.
         path.chmod(stat.S_IMODE(held.st_mode))

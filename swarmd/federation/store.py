@@ -22,8 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from swarmd.errors import DaemonError
 from swarmd.federation import seers
 from swarmd.federation.bounds import tidy_history, tidy_swarm
@@ -104,7 +102,9 @@ class Store:
     def __init__(self, path: Path, *, is_reader: bool = False) -> None:
         try:
             if is_reader:
-                self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, timeout=1.0)
+                # As an address of its own making: a folder's name may hold what ends or changes one.
+                address = f"{path.absolute().as_uri()}?mode=ro"
+                self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._db = open_sound(
@@ -476,11 +476,6 @@ def held_down(store: Store, swarm: str, kind: int, key: bytes) -> bytes:
 def newest_down(store: Store) -> dict[str, int]:
     """Swarm to the highest number of what it is to take in."""
     return dict(store._db.execute("SELECT swarm, max(seq) FROM down GROUP BY swarm"))
-
-
-def answer_json(answer: ObjectsAnswer) -> bytes:
-    """The answer as JSON."""
-    return msgspec.json.encode(answer)
 
 
 def _put_status(db: sqlite3.Connection, swarm: str, said: RecordRow, said_ms: int) -> None:

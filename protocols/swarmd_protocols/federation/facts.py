@@ -107,10 +107,10 @@ def encode_fact(fact: Fact) -> bytes:
     Raises:
         StateError: Something in it is out of bounds; says what.
     """
-    payload = _ENCODE(fact)
     try:
+        payload = _ENCODE(fact)
         read_fact(payload)
-    except WireError as error:
+    except (WireError, OverflowError, UnicodeEncodeError) as error:
         raise StateError(f"no such fact can be signed: {error}") from error
     return payload
 

@@ -232,10 +232,10 @@ def encode_agreement(agreement: Agreement) -> bytes:
     Raises:
         StateError: Something in it is out of bounds; says what.
     """
-    payload = _ENCODE(agreement)
     try:
+        payload = _ENCODE(agreement)
         read_agreement(bytes(_HEAD_BYTES) + payload)
-    except WireError as error:
+    except (WireError, OverflowError, UnicodeEncodeError) as error:
         raise StateError(f"no such agreement can be signed: {error}") from error
     return payload
 
