@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.errors import DaemonError
-from swarmd.federation.history import arrow_of, dataset_of, files_of, wanted_of
+from swarmd.federation.history import arrow_of, dataset_of, files_of, wanted_of, word_names
 from swarmd.federation.history import ask as ask_arrow
 from swarmd.federation.rows import ObjectQuery
 
@@ -71,7 +71,7 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
     text = (
         "SELECT * EXCLUDE (filename), split_part(filename, '/', -3)[7:] AS swarm, "
         "split_part(filename, '/', -2)[5:] AS day "
-        "FROM read_parquet(?, hive_partitioning = false, filename = true) "
+        "FROM read_parquet(?, hive_partitioning = false, filename = true, union_by_name = {}) "
         f"WHERE {' AND '.join(wanted)} "
         "QUALIFY row_number() OVER (PARTITION BY swarm, object ORDER BY stamp DESC, digest DESC) = 1 "
         "ORDER BY last_ms DESC, swarm, object LIMIT ?"
@@ -84,12 +84,28 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
             duckdb.connect(":memory:", config={**settings, "temp_directory": spill}) as engine,
         ):
             # The engine takes each name for a pattern: `[`, `*` and `?` of a folder would lead it into others.
-            found = engine.execute(text, [list(map(glob.escape, files)), *values, query.limit])
-            names = [column[0] for column in found.description]
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            given = [list(map(glob.escape, files)), *values, query.limit]
+            try:
+                return _words(engine.execute(text.format("false"), given), is_all=False)
+            except (duckdb.InvalidInputException, duckdb.BinderException, KeyError):
+                # Files of several versions, which takes more memory for each, or a damaged one.
+                return _words(engine.execute(text.format("true"), given), is_all=True)
     except duckdb.Error as error:
         why = str(error).splitlines()[0]
         raise DaemonError(f"{folder}: {why}; a file that is damaged is put back from a copy, or moved away") from error
+
+
+def _words(found: Any, *, is_all: bool) -> list[dict[str, Any]]:
+    """The rows of an answer, with the columns that are known here; null where `is_all` of the files have none.
+
+    Raises:
+        KeyError: A column is missing, and other files may have it.
+    """
+    at = {column[0]: place for place, column in enumerate(found.description)}
+    names = word_names()
+    if not is_all and not at.keys() >= set(names):
+        raise KeyError("a column")
+    return [{name: row[at[name]] if name in at else None for name in names} for row in found.fetchall()]
 
 
 def question(files: Sequence[str], system: Any, base: str, name: str, query: ObjectQuery) -> list[dict[str, Any]]:

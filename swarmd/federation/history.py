@@ -106,12 +106,12 @@ def over(path: str | Path, system: Any, table: Any) -> Any:
     try:
         with arrow.parquet.ParquetFile(path, filesystem=system) as file:
             held = file.read()
-    except (arrow.ArrowException, OSError) as error:
+        named = ("object", "stamp", "digest")
+        mine = set(zip(*(table[name].to_pylist() for name in named), strict=True))
+        others = [word not in mine for word in zip(*(held[name].to_pylist() for name in named), strict=True)]
+        return arrow.concat_tables([table, held.filter(others)], promote_options="default") if any(others) else table
+    except (arrow.ArrowException, OSError, KeyError) as error:
         raise DaemonError(f"{path} cannot be read: {str(error).splitlines()[0]}; move it away") from error
-    named = ("object", "stamp", "digest")
-    mine = set(zip(*(table[name].to_pylist() for name in named), strict=True))
-    others = [word not in mine for word in zip(*(held[name].to_pylist() for name in named), strict=True)]
-    return arrow.concat_tables([table, held.filter(others)], promote_options="default") if any(others) else table
 
 
 def packed(table: Any) -> memoryview:
@@ -120,6 +120,19 @@ def packed(table: Any) -> memoryview:
     data = arrow.BufferOutputStream()
     arrow.parquet.write_table(table, data, compression="zstd")
     return memoryview(data.getvalue())
+
+
+def schema_of() -> Any:
+    """pyarrow's schema of a file."""
+    arrow = arrow_of()
+    return arrow.schema(
+        [(name, getattr(arrow, _TYPES[kind])()) for name, kind in OBJECT_COLUMNS if name not in _PARTITIONS]
+    )
+
+
+def word_names() -> tuple[str, ...]:
+    """Columns of a word of history, those of its folders last, whichever version wrote its file."""
+    return (*(name for name, _ in OBJECT_COLUMNS if name not in _PARTITIONS), *_PARTITIONS)
 
 
 def tables_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[str, str], Any]]:
@@ -132,10 +145,8 @@ def tables_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[str, str], 
         DaemonError: pyarrow is missing.
     """
     arrow = arrow_of()
-    columns = [name for name, _ in OBJECT_COLUMNS if name not in _PARTITIONS]
-    schema = arrow.schema(
-        [(name, getattr(arrow, _TYPES[kind])()) for name, kind in OBJECT_COLUMNS if name not in _PARTITIONS]
-    )
+    schema = schema_of()
+    columns = schema.names
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         parts.setdefault((row["swarm"], day_of(row["last_ms"])), []).append(row)
@@ -172,8 +183,9 @@ def dataset_of(files: Sequence[str], system: Any, base: str) -> Any:
     flavour = arrow.dataset.partitioning(
         arrow.schema([("swarm", arrow.string()), ("day", arrow.string())]), flavor="hive"
     )
+    schema = schema_of().append(arrow.field("swarm", arrow.string())).append(arrow.field("day", arrow.string()))
     return arrow.dataset.dataset(
-        list(files), filesystem=system, format="parquet", partitioning=flavour, partition_base_dir=base
+        list(files), schema, filesystem=system, format="parquet", partitioning=flavour, partition_base_dir=base
     )
 
 
@@ -215,7 +227,8 @@ def ask_files(files: Sequence[str], system: Any, base: str, name: str, query: Ob
                 if held is None or (held["stamp"], held["digest"]) < (row["stamp"], row["digest"]):
                     best[key] = row
     except (arrow.ArrowException, OSError) as error:
-        raise DaemonError(f"{name}: {str(error).splitlines()[0]}") from error
+        why = str(error).splitlines()[0]
+        raise DaemonError(f"{name}: {why}; a file that is damaged is put back from a copy, or moved away") from error
     rows = sorted(best.values(), key=lambda row: (-row["last_ms"], row["swarm"], row["object"]))
     return rows[: query.limit]
 

@@ -298,3 +298,41 @@ def test_a_swarm_that_is_not_pinned_is_named_where_history_is_asked(
     ask_past = ["fleet", "objects", "--region", str(region), "--history", str(tmp_path / "past")]
     assert main([*ask_past, "--swarm", "nosuch"]) == 1
     assert "the region pins no swarm 'nosuch'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("change", ["more", "less"])
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+def test_files_of_another_version_are_asked_together_with_ours(
+    tmp_path: Path, engine: str, change: str, is_first: bool
+) -> None:
+    """A column more, or one less: the rows are the same, in whichever order the files come."""
+    import pyarrow
+    import pyarrow.parquet
+
+    if engine == "duckdb":
+        pytest.importorskip("duckdb", reason="duckdb is not installed (extra duckdb)")
+    past = tmp_path / "past"
+    for number, thing in ((5, "aa"), (9 - 8 * is_first, "bb")):
+        row = {name: {"TEXT": "x", "INTEGER": 7, "REAL": 0.5}[kind] for name, kind in OBJECT_COLUMNS}
+        write_words(past, [row | {"object": thing, "tier": "confirmed", "review": ""}], number)
+    (other,) = past.rglob(f"{9 - 8 * is_first:012}.parquet")
+    table = pyarrow.parquet.read_table(other, partitioning=None)
+    more = table.append_column("later", pyarrow.array([1]))
+    pyarrow.parquet.write_table(more if change == "more" else table.drop_columns(["picture"]), other)
+    rows = (ask if engine == "pyarrow" else ask_duckdb)(past, ObjectQuery(), ("x",))
+    assert [(row["object"], row["picture"]) for row in rows] == [("aa", "x"), ("bb", "x" if change == "more" else None)]
+    assert not any("later" in row for row in rows)
+
+
+def test_a_file_that_holds_something_else_is_named_by_an_export(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    row = {name: {"TEXT": "x", "INTEGER": 7, "REAL": 0.5}[kind] for name, kind in OBJECT_COLUMNS}
+    write_words(tmp_path, [row], 1)
+    (path,) = tmp_path.rglob("*.parquet")
+    for table in ({"a": [1]}, {"object": ["x"], "stamp": ["seven"], "digest": ["x"]}):
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+        with pytest.raises(DaemonError, match=r"cannot be read: .*; move it away"):
+            write_words(tmp_path, [row], 1)
