@@ -105,5 +105,12 @@ def _agree(daemon: Operations, arguments: Mapping[str, Any]) -> Mapping[str, Any
         said = read_agreement(statement)[1]
     except (ValueError, WireError) as error:
         raise DaemonError(f"statement: it is no agreement about a neighbour: {error}") from error
+    for view in daemon.in_parts.neighbours():
+        if view.name == said.name and view.key != said.key and view.state != "ended":
+            # Alarms and rows name a neighbour by it alone.
+            raise DaemonError(
+                f"another neighbour is called {said.name} here (the swarm {view.swarm}): sign this agreement with "
+                "another name"
+            )
     daemon.ask("beside", Agree(statement))
     return {"name": said.name, "swarm": said.other, "revision": said.revision, "until_ms": said.until_ms}

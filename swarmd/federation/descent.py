@@ -13,6 +13,7 @@ import base64
 import http.client
 import time
 import urllib.error
+import urllib.parse
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -230,11 +231,14 @@ def _lies_below(source: str, place: str) -> bool:
 
     >>> _lies_below("https://a.example/x/y", "https://a.example/x"), _lies_below("/srv/../etc", "/srv")
     (True, False)
+    >>> _lies_below("https://a.example/x/%2e%2E/y", "https://a.example/x")
+    False
     """
     if _is_address(source) != _is_address(place):
         return False
     if _is_address(source):
-        return ".." not in source and (source.rstrip("/") + "/").startswith(place.rstrip("/") + "/")
+        leads_up = ".." in urllib.parse.unquote(source)  # As the server reads it.
+        return not leads_up and (source.rstrip("/") + "/").startswith(place.rstrip("/") + "/")
     return Path(source).resolve().is_relative_to(Path(place).resolve())
 
 

@@ -107,6 +107,7 @@ class Store:
                 self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _make_for_owner(path)
                 self._db = open_sound(
                     path, ("synchronous=FULL", "wal_autocheckpoint=1000", "journal_size_limit=8388608"), _SCHEMA
                 )
@@ -414,6 +415,15 @@ class Store:
 
     def _keep(self, name: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+
+def _make_for_owner(path: Path) -> None:
+    """Make a file that is missing for whom its folder belongs to: who sends or exports may be another than who runs."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        folder = path.parent.stat()
+        with contextlib.suppress(OSError):
+            os.chown(path, folder.st_uid, folder.st_gid)
 
 
 def candidates_of(store: Store, swarm: str) -> int:

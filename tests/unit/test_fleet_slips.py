@@ -1,19 +1,24 @@
 """What somebody gives `swarmd fleet` and `swarmd region` that cannot be is one line with its remedy, and changes
 nothing."""
 
+import os
 import random
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from swarmd.api.neighbours import _agree
 from swarmd.cli.main import main
 from swarmd.config.bridges import FederationConfig
 from swarmd.config.loading import load
-from swarmd.errors import ConfigError
+from swarmd.errors import ConfigError, DaemonError
 from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config
 from swarmd.federation.store import FILE_NAME, Store
 from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.neighbours.words import Agreement, encode_agreement, seal_agreement
 from swarmd_protocols.trust.identity import dev_root
 from tests.support.federation_world import make_world
 
@@ -177,3 +182,33 @@ def test_places_that_no_gateway_could_read_are_not_sent(
     store = Store(region / FILE_NAME)
     assert store.down_count() == 0
     store.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be another account")
+def test_what_another_account_sends_first_is_a_file_of_the_regions_account(tmp_path: Path) -> None:
+    """Else the region, which has not run yet, cannot open it."""
+    region = tmp_path / "region"
+    make_region(region)
+    os.chown(region, 4711, 4712)
+    store = Store(region / FILE_NAME)
+    store.send_down("00", 4, b"", b"")
+    assert {(one.stat().st_uid, one.stat().st_gid) for one in region.glob(f"{FILE_NAME}*")} == {(4711, 4712)}
+    store.close()
+
+
+def test_two_neighbours_are_not_called_alike() -> None:
+    """An alarm names the neighbour that holds on: which of two would nobody know."""
+    taken: list[object] = []
+    views: list[object] = []
+    daemon: Any = SimpleNamespace(
+        in_parts=SimpleNamespace(neighbours=lambda: views), ask=lambda to, request: taken.append(request)
+    )
+    said = [Agreement("amber", "the-blue", bytes([n]) * 32, "blue", 1, 1, 2) for n in (1, 2)]
+    statements = [seal_agreement(encode_agreement(one), bytes(32), bytes(64)).hex() for one in said]
+    views[:] = [SimpleNamespace(key=said[0].key, name="the-blue", swarm="blue", state="agreed")]
+    assert _agree(daemon, {"statement": statements[0]})["name"] == "the-blue"
+    with pytest.raises(DaemonError, match=r"another neighbour is called the-blue here .*sign this agreement with"):
+        _agree(daemon, {"statement": statements[1]})
+    views[:] = [SimpleNamespace(key=said[0].key, name="the-blue", swarm="blue", state="ended")]
+    _agree(daemon, {"statement": statements[1]})
+    assert len(taken) == 2
