@@ -62,7 +62,7 @@ def is_the_disk(error: Exception) -> bool:
     return isinstance(error, OSError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
 
 
-def in_words(path: Path, error: sqlite3.Error) -> str:
+def in_words(path: Path, error: Exception) -> str:
     """What a file's failure is, for people, and what to do about it."""
     if is_the_disk(error):
         return f"{path} cannot be used now: {error}; look at its disk, its rights, and who else writes it"

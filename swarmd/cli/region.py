@@ -116,6 +116,7 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd.federation.region import Region
     from swarmd.federation.settings import alone_with, read_config, read_pins, read_seed
     from swarmd.federation.store import FILE_NAME, Store
+    from swarmd.sqlite_files import in_words
     from swarmd_protocols.crypto import NaClCrypto
 
     config = read_config(args.folder)
@@ -134,7 +135,11 @@ def _run(args: argparse.Namespace) -> int:
 
     async def live(store: Store) -> None:
         made = pipe_maker(tls, config.prefix)
-        region = Region(pins, seed, NaClCrypto(), store, paths, config.prefix, made, say)
+        try:
+            region = Region(pins, seed, NaClCrypto(), store, paths, config.prefix, made, say)
+        except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+            # What it keeps is all that there is of some swarms: it is not moved aside by itself.
+            raise ConfigError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
         print(f"swarmd region: {len(pins)} swarms, {len(paths)} paths", flush=True)
         await _until_signal(region.run())
 

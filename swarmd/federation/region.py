@@ -449,7 +449,8 @@ class Region:
         if not is_gateway:
             line.known.clear()
         known = tuple({**{one.object_id: one for one in stands}, **line.known}.values())[:KNOWN_MAX]
-        rows = self._rows_for(gate, line) if is_gateway else []
+        # The largest row beside all that may be refused fits no frame: it goes with the next answer.
+        rows = self._rows_for(gate, line) if is_gateway and not down.refused else []
         full = Down(
             down.epoch,
             down.acked,

@@ -13,11 +13,21 @@ from swarmd.federation.settings import SwarmEntry, add_pin, make_region
 from swarmd.federation.store import Store
 from swarmd_protocols.federation.allowance import WINDOW, Numbers
 from swarmd_protocols.federation.gate import Gate, Pin
-from swarmd_protocols.federation.wire import RowKind
-from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.federation.wire import (
+    EPOCH_BYTES,
+    FRAME_MAX_BYTES,
+    KNOWN_MAX,
+    ROWS_MAX,
+    WANTED_MAX,
+    Down,
+    FactKind,
+    Known,
+    RowKind,
+)
+from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES, sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, dev_root, make_dev_identity
 from tests.support import federation_bounds as laws
-from tests.support.federation_world import CRYPTO
+from tests.support.federation_world import CRYPTO, make_world
 from tests.unit.test_federation_publisher import ALL, Site
 
 
@@ -121,3 +131,28 @@ def test_what_goes_wrong_with_a_pin_or_what_is_sent_has_a_remedy(tmp_path: Path)
     make_region(tmp_path / "region")
     with pytest.raises(ConfigError, match="choose a name"):
         add_pin(tmp_path / "region", SwarmEntry("../evil", "farm"), b"")
+
+
+def test_an_answer_is_never_larger_than_what_a_gateway_opens(tmp_path: Path) -> None:
+    """However much is refused, wanted and known beside the largest statement: such a one would arrive never."""
+    world = make_world(tmp_path, random.Random(1), swarms=1, gateways=1)
+    [swarm] = world.swarms
+    swarm.gateways[0].say(1, 900)
+    world.settle()
+    key, region, store = swarm.pin.key, world.region, world.store
+    assert store is not None
+    [(gateway, line)] = region._lines[key].items()
+    store.send_down(key.hex(), FactKind.STATEMENT, b"large", bytes(STATEMENT_MAX_BYTES))
+    region._look_down()
+    many = [(1 << 40) + 2 * n for n in range(ROWS_MAX)]
+    refused = tuple((n, "x" * 96) for n in many)
+    down = Down(bytes(EPOCH_BYTES), tuple((n, n) for n in many), refused, tuple([bytes(range(16))] * WANTED_MAX))
+    sizes = []
+    for one in (down, msgspec.structs.replace(down, refused=())):
+        line.learn(Known(n.to_bytes(8, "big"), n, bytes(8)) for n in range(1 << 40, (1 << 40) + KNOWN_MAX))
+        world.flying.clear()
+        region._answer(region.gates[key], gateway, line, one)
+        sizes += [len(frame.data) for frame in world.flying]
+    assert len(sizes) == 2
+    assert STATEMENT_MAX_BYTES < max(sizes) <= FRAME_MAX_BYTES
+    world.close()

@@ -15,6 +15,7 @@ from swarmd.cli.main import main
 from swarmd.config.bridges import FederationConfig
 from swarmd.config.loading import load
 from swarmd.errors import ConfigError, DaemonError
+from swarmd.federation.marks import Marks
 from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config
 from swarmd.federation.store import FILE_NAME, Store
 from swarmd_protocols.crypto import NaClCrypto
@@ -212,3 +213,31 @@ def test_two_neighbours_are_not_called_alike() -> None:
     views[:] = [SimpleNamespace(key=said[0].key, name="the-blue", swarm="blue", state="ended")]
     _agree(daemon, {"statement": statements[1]})
     assert len(taken) == 2
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        "UPDATE facts SET value = x'c1' WHERE name = 'gaps'",
+        "UPDATE facts SET value = x'ffffffffffffffff' WHERE name = 'life'",
+        "ALTER TABLE swarms ADD COLUMN later TEXT",
+    ],
+)
+def test_a_regions_file_that_is_damaged_or_of_a_later_version_is_named_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], turned: str
+) -> None:
+    region = tmp_path / "region"
+    make_region(region)
+    store = Store(region / FILE_NAME)
+    store.next_life(7)
+    Marks(store, 1 << 42)
+    store.close()
+    database = sqlite3.connect(region / FILE_NAME)
+    database.execute(turned)
+    database.commit()
+    database.close()
+    assert main(["region", "run", str(region), "--path", "mqtt://127.0.0.1:1"]) == 1
+    said = capsys.readouterr().err
+    assert f"{region / FILE_NAME} is damaged, or of another version" in said
+    assert said.count("\n") == 1
+    assert (region / FILE_NAME).exists()
