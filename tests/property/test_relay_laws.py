@@ -330,7 +330,7 @@ def words_of_membership_are_not_handed_on() -> None:
 
 
 def _cost_need_not_fall(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Relay, "_leads_on", lambda self, onward: True)
+    patch.setattr(Relay, "_leads_on", lambda self, sender, onward: True)
     whole = Relay._go
 
     def go(self: Relay, name: bytes, held: relay._Held, now_ns: int) -> list[relay.SubEffect]:
@@ -427,7 +427,7 @@ def _who_is_first_keeps_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_is_led_to(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Relay, "_leads_on", lambda self, onward: True)
+    patch.setattr(Relay, "_leads_on", lambda self, sender, onward: True)
 
 
 def _anybodys_word_counts(patch: pytest.MonkeyPatch) -> None:
