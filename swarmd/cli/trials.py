@@ -186,7 +186,7 @@ def _broker(config: Config) -> Iterator[Problem]:
         if mqtt.password_file and not mqtt.password_file.startswith("/run/credentials/"):
             read_secret(mqtt.password_file)
     except DaemonError as error:
-        yield "mqtt.password_file", str(error).removeprefix("mqtt.password_file ")
+        yield "mqtt.password_file", str(error).removeprefix("password_file ")
     try:
         if mqtt.tls:
             tls_context(mqtt)

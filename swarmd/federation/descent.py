@@ -10,6 +10,7 @@ passed over, so that it keeps nothing else back.
 
 import asyncio
 import base64
+import contextlib
 import http.client
 import time
 import urllib.error
@@ -39,6 +40,10 @@ TRIES = 3
 """Attempts to fetch a bundle from each of its sources."""
 _PAUSE_S = 2.0
 """Seconds before the second attempt; twice as many before each further one."""
+EARLY_MAX = 64
+"""Facts that wait for the root which names their operator; of more the oldest go."""
+_EARLY_S = 5.0
+"""Seconds between two looks at whether it is there."""
 _PIECE_BYTES = 32_768
 """Of a blob, handed to the daemon in one go."""
 _TRUST_KINDS = ("root", "node", "revoke")
@@ -63,6 +68,9 @@ class Descent:
         self._log = b""
         self._bundles: dict[int, bytes] = {}
         """What is to be fetched, by number."""
+        self._early: dict[str, bytes] = {}
+        """Facts whose signer is no operator so far, by their note's key; a restart forgets them."""
+        self._operators = frozenset[bytes]()
         self._is_new, self._is_bundle = asyncio.Event(), asyncio.Event()
         self.fetched = 0
         self.refused = 0
@@ -88,6 +96,23 @@ class Descent:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_doing())
             tasks.create_task(self._keep_fetching())
+            tasks.create_task(self._keep_looking())
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(_EARLY_S)
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Facts that came before the root that names their operator count once it is there."""
+        operators = self._daemon.above.operators()
+        if not self._early or operators == self._operators:
+            return
+        self._operators = operators
+        early, self._early = self._early, {}
+        for statement in early.values():
+            with contextlib.suppress(DaemonError, ProtocolError, OSError, ValueError):
+                self._put(statement)
 
     async def _keep_doing(self) -> None:
         while True:
@@ -156,9 +181,18 @@ class Descent:
     def _put(self, statement: bytes) -> None:
         said = open_fact(statement)
         above = self._daemon.above
-        if not said.holds(self._daemon.info().swarm, above.operators(), self._crypto.verify):
-            raise WireError(f"the {said.fact.kind} {said.fact.name!r} is signed by no operator of this swarm's fleet")
+        swarm, operators = self._daemon.info().swarm, above.operators()
         key = note_key(said.fact.name)
+        if not said.holds(swarm, operators, self._crypto.verify):
+            text = f"the {said.fact.kind} {said.fact.name!r} is signed by no operator of this swarm's fleet"
+            if said.public in operators or not said.holds(swarm, frozenset([said.public]), self._crypto.verify):
+                raise WireError(text)
+            waits = self._early.pop(key, b"")
+            self._early[key] = max(statement, waits, key=lambda one: open_fact(one).order if one else (0, 0, b""))
+            if len(self._early) > EARLY_MAX:
+                del self._early[next(iter(self._early))]
+            self._operators = operators
+            raise WireError(f"{text}; it counts once a root of this fleet names that one")
         held = above.note(key)
         try:
             is_older = bool(held) and open_fact(held).order >= said.order

@@ -85,6 +85,25 @@ async def test_what_no_operator_of_the_swarm_signed_is_passed_over_and_said(belo
     assert descent.refused == len(below.daemon.problems) == 3
 
 
+async def test_a_fact_that_comes_before_the_root_that_names_its_operator_counts_with_it(below: Below) -> None:
+    rows = [fact(revision=2, seed=BOB), fact(revision=1, seed=BOB), fact("tower", seed=BOB, swarm="other")]
+    descent = await below.take([DownRow(at + 1, FactKind.FACT, row) for at, row in enumerate(rows)])
+    descent.look_again()
+    below.mesh.run(3)
+    assert below.note("mast") == b"", "no root has come"
+    name_operators(below.mesh, ALICE, BOB)
+    descent.look_again()
+    below.mesh.run(3)
+    assert below.note("mast") == rows[0]
+    assert not descent._early
+
+
+async def test_facts_of_strangers_fill_nothing(below: Below) -> None:
+    rows = [fact(f"n{at}", seed=BOB) for at in range(module.EARLY_MAX + 10)]
+    descent = await below.take([DownRow(at + 1, FactKind.FACT, row) for at, row in enumerate(rows)])
+    assert list(descent._early) == [note_key(f"n{at}") for at in range(10, module.EARLY_MAX + 10)]
+
+
 async def test_an_older_revision_replaces_nothing(below: Below) -> None:
     await below.take([DownRow(1, FactKind.FACT, fact(revision=2)), DownRow(2, FactKind.FACT, fact(revision=1))])
     assert below.note("mast") == fact(revision=2)

@@ -24,9 +24,9 @@ def read_secret(path: str) -> str:
         mode = file.stat().st_mode & 0o077
         text = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise TransportError(f"mqtt.password_file {path}: {error}; create it with mode 0600") from error
+        raise TransportError(f"password_file {path}: {error}; create it with mode 0600") from error
     if mode & 0o044 and "credentials" not in file.parts:
-        raise TransportError(f"mqtt.password_file {path} can be read by others; run: chmod 600 {path}")
+        raise TransportError(f"password_file {path} can be read by others; run: chmod 600 {path}")
     return text[0] if text else ""
 
 
