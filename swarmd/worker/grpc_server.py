@@ -145,7 +145,8 @@ class GrpcServer:
             with Stream(self._streams) as stream:
                 while (data := await stream.next(questions)) is not None:
                     async for message in self._streamed(data, context):
-                        yield _said(oip_grpc.STREAM_RESPONSE, message)
+                        with stream.telling():
+                            yield _said(oip_grpc.STREAM_RESPONSE, message)
         except OipError as error:
             await context.abort(_CODES[error.status], str(error))
 

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,14 @@ def test_nvidias_client_works_unchanged(tmp_path: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def served(max_body_bytes: int = 1 << 20) -> AsyncIterator[tuple[World, GrpcServer, Any]]:
+async def served(
+    max_body_bytes: int = 1 << 20, options: Sequence[tuple[str, int]] = ()
+) -> AsyncIterator[tuple[World, GrpcServer, Any]]:
     world = World()
     server = GrpcServer(world.api.handle, max_body_bytes)
     address = await server.start("127.0.0.1:0")
     try:
-        async with grpc.aio.insecure_channel(address) as channel:
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
             yield world, server, channel
     finally:
         for _ in range(1000):
@@ -174,6 +177,44 @@ async def test_streams_that_nobody_asks_keep_nobody_out() -> None:
         await world.until(lambda: not len(server._streams), "all to be over")
 
 
+@law
+async def test_streams_that_nobody_reads_keep_nobody_out() -> None:
+    """They ask without end and take no answer: after a while their places are others'. Of two places, to fill them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grpc_streams, "STREAMS_MAX", 2)
+        await _nobody_reads()
+
+
+async def _nobody_reads() -> None:
+    few = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]  # What a client takes unread.
+    async with served(options=few) as (world, server, channel):
+        streams = [channel.stream_stream(STREAM)() for _ in range(2)]
+
+        async def asks(stream: Any) -> None:
+            with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError, asyncio.CancelledError):
+                while True:
+                    await stream.write(b"\xff" * 10)
+
+        asking = [asyncio.ensure_future(asks(stream)) for stream in streams]
+        telling = server._streams._telling
+        stuck = grpc_streams.UNREAD_S / 2
+        await world.until(
+            lambda: len(telling) == len(streams) and max(telling.values()) < time.monotonic() - stuck, "all to be stuck"
+        )
+        await asyncio.sleep(stuck)
+        another, answered = channel.stream_stream(STREAM)(), False
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            async with asyncio.timeout(PATIENCE_S):
+                await another.write(b"\xff" * 10)
+                answered = await another.read() != grpc.aio.EOF
+        assert answered
+        assert len(server._streams) == 2
+        for one in (another, *streams):
+            one.cancel()
+        await asyncio.wait(asking)
+        await world.until(lambda: not len(server._streams), "all to be over")
+
+
 async def _awaited(call: Any) -> bytes:
     async with asyncio.timeout(PATIENCE_S):
         return bytes(await call)
@@ -196,9 +237,24 @@ def _streams_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(globals(), "PATIENCE_S", 5.0)
 
 
+def _whoever_is_told_works(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(grpc_streams, "UNREAD_S", 1.0)
+    enter = grpc_streams.StreamPlaces.enter
+
+    def enters(self: grpc_streams.StreamPlaces, stream: grpc_streams.Stream) -> None:
+        telling, self._telling = self._telling, {}
+        try:
+            enter(self, stream)
+        finally:
+            self._telling = telling
+
+    patch.setattr(grpc_streams.StreamPlaces, "enter", enters)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_errors_have_no_code, test_bounds_are_told_as_such),
     (_streams_stay, test_streams_that_nobody_asks_keep_nobody_out),
+    (_whoever_is_told_works, test_streams_that_nobody_reads_keep_nobody_out),
 ]
 
 
