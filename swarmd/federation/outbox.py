@@ -45,6 +45,7 @@ _ROW_BYTES = 64
 """What a row takes in the file beside its body and proofs."""
 _GOES_FIRST = (RowKind.SITE, RowKind.RECORD, RowKind.REPORT, RowKind.OBJECT, RowKind.TRUST)
 """What is dropped first where there is no room: what is said again every minute, then what a later word replaces."""
+_KINDS = frozenset(RowKind)
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS rows (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, key BLOB NOT NULL, body BLOB NOT NULL,
@@ -276,7 +277,8 @@ class Outbox:
             return
         self._lost = [*self._lost, *((kind, key) for _, _, kind, key in rows)][-LOST_MAX:]
         for _, _, kind, _ in rows:
-            name = RowKind(kind).name.lower()
+            # One of a later version's, or in which bits have turned, is no reason to keep it.
+            name = RowKind(kind).name.lower() if kind in _KINDS else str(kind)
             self.dropped[name] = self.dropped.get(name, 0) + 1
         self._delete([(seq, size) for seq, size, _, _ in rows])
         self._keep("dropped", _encode(self.dropped))
@@ -384,12 +386,16 @@ class Outbox:
 
 
 def _look(database: sqlite3.Connection) -> None:
-    """Whether all in it can be read: what SQLite calls sound may hold bits that were turned.
+    """Whether all in it can be read: what SQLite calls sound at a first look may hold bits that were turned.
 
     Raises:
-        ValueError: Something cannot be; the file is closed.
+        sqlite3.Error: An index does not say what its table does, so that rows are found by neither.
+        ValueError: Something cannot be read. The file is closed in either case.
     """
     try:
+        verdict = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(str(verdict))
         odd = "typeof(body) != 'blob' OR typeof(proofs) != 'blob' OR kind NOT BETWEEN 0 AND 255"
         if database.execute(f"SELECT 1 FROM rows WHERE {odd} LIMIT 1").fetchone():
             raise ValueError("a row")

@@ -181,6 +181,7 @@ def test_an_old_acknowledgement_takes_no_row_of_an_outbox_that_a_power_cut_set_b
     [
         "UPDATE rows SET proofs = x'c1ff'",
         "UPDATE rows SET body = 'text'",
+        "UPDATE rows SET kind = 'text'",
         "UPDATE facts SET value = x'c1' WHERE name = 'dropped'",
         "UPDATE facts SET value = x'ffffffffffffffff' WHERE name = 'life'",
         "UPDATE facts SET value = x'01020304050607080910' WHERE name = 'life'",
@@ -201,6 +202,39 @@ def test_bits_that_turned_in_an_outbox_move_it_aside_and_end_no_gateway(tmp_path
     outbox = Outbox(path, 1 << 20, 1e9)
     assert outbox.moved_aside is not None
     assert (len(outbox), outbox.have) == (0, (bytes(EPOCH_BYTES), 0))
+    outbox.close()
+
+
+def test_an_index_in_which_bits_have_turned_is_damage_too(tmp_path: Path) -> None:
+    """A quick look finds nothing; each row was found by its table and by no index, or ended the gateway."""
+    path = tmp_path / FILE_NAME
+    outbox = Outbox(path, 1 << 20, 1e9)
+    outbox.put([Waiting(RowKind.OBJECT, b"one-key-%d" % number, b"body") for number in range(9)], 1)
+    outbox.close()
+    database = sqlite3.connect(path)
+    [(page,)] = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'rows_by_key'").fetchall()
+    database.close()
+    data = path.read_bytes()
+    at = data.index(b"one-key-4", 4096 * (page - 1))
+    path.write_bytes(data[:at] + b"two" + data[at + 3 :])
+    outbox = Outbox(path, 1 << 20, 1e9)
+    assert outbox.moved_aside is not None
+    outbox.close()
+
+
+def test_a_row_of_a_kind_that_is_not_known_is_dropped_like_any_other(tmp_path: Path) -> None:
+    """A later version wrote it: its age ended the gateway at every start."""
+    path = tmp_path / FILE_NAME
+    outbox = Outbox(path, 1 << 20, 1.0)
+    outbox.put([Waiting(RowKind.OBJECT, b"k", b"body")], 1)
+    outbox.close()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE rows SET kind = 200")
+    database.commit()
+    database.close()
+    outbox = Outbox(path, 1 << 20, 1.0)
+    outbox.tidy(1 << 40)
+    assert (len(outbox), outbox.dropped, outbox.moved_aside) == (0, {"200": 1}, None)
     outbox.close()
 
 
