@@ -10,7 +10,6 @@ passed over, so that it keeps nothing else back.
 
 import asyncio
 import base64
-import contextlib
 import http.client
 import time
 import urllib.error
@@ -71,6 +70,7 @@ class Descent:
         self._early: dict[str, bytes] = {}
         """Facts whose signer is no operator so far, by their note's key; a restart forgets them."""
         self._operators = frozenset[bytes]()
+        """Who they were when the oldest of these began to wait, or all were looked at."""
         self._is_new, self._is_bundle = asyncio.Event(), asyncio.Event()
         self.fetched = 0
         self.refused = 0
@@ -110,9 +110,12 @@ class Descent:
             return
         self._operators = operators
         early, self._early = self._early, {}
-        for statement in early.values():
-            with contextlib.suppress(DaemonError, ProtocolError, OSError, ValueError):
+        for key, statement in early.items():
+            try:
                 self._put(statement)
+            except (DaemonError, ProtocolError, OSError, ValueError) as error:
+                if key not in self._early:
+                    self._daemon.note_problem("gateway", f"a fact that waited for a root is passed over: {error}")
 
     async def _keep_doing(self) -> None:
         while True:
@@ -187,11 +190,12 @@ class Descent:
             text = f"the {said.fact.kind} {said.fact.name!r} is signed by no operator of this swarm's fleet"
             if said.public in operators or not said.holds(swarm, frozenset([said.public]), self._crypto.verify):
                 raise WireError(text)
+            if not self._early:
+                self._operators = operators  # Those that wait already were held against fewer.
             waits = self._early.pop(key, b"")
             self._early[key] = max(statement, waits, key=lambda one: open_fact(one).order if one else (0, 0, b""))
             if len(self._early) > EARLY_MAX:
                 del self._early[next(iter(self._early))]
-            self._operators = operators
             raise WireError(f"{text}; it counts once a root of this fleet names that one")
         held = above.note(key)
         try:

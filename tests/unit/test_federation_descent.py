@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from swarmd.errors import DaemonError
 from swarmd.federation import descent as module
 from swarmd.federation.descent import Descent
 from swarmd.federation.outbox import FILE_NAME, Outbox
 from swarmd.release.author import STATEMENT
+from swarmd_protocols.errors import WireError
 from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, note_key, seal_fact
 from swarmd_protocols.federation.wire import ROWS_MAX, BundleRow, DownRow, FactKind, encode_row
 from swarmd_protocols.trust.envelopes import Envelope, sign_statement
 from tests.support.federation_daemon import MeshDaemon
 from tests.support.release_world import make_release
-from tests.support.reviewing import ALICE, BOB, name_operators
+from tests.support.reviewing import ALICE, BOB, CAROL, name_operators
 from tests.support.state_mesh import CRYPTO, SWARM, Mesh
 
 LOG = b"a-log-8b"
@@ -96,6 +98,33 @@ async def test_a_fact_that_comes_before_the_root_that_names_its_operator_counts_
     below.mesh.run(3)
     assert below.note("mast") == rows[0]
     assert not descent._early
+
+
+async def test_a_stranger_that_comes_after_the_root_keeps_no_fact_waiting(below: Below) -> None:
+    """Between two looks comes the root that names one operator, and a fact of another whom none names yet."""
+    descent = Descent(below.daemon, below.outbox, CRYPTO, ())
+    for statement, names in ((fact(seed=BOB), (ALICE, BOB)), (fact("tower", seed=CAROL), ())):
+        with pytest.raises(WireError, match="it counts once a root"):
+            descent._put(statement)
+        if names:
+            name_operators(below.mesh, *names)
+    descent.look_again()
+    below.mesh.run(3)
+    assert below.note("mast") == fact(seed=BOB)
+    assert list(descent._early) == [note_key("tower")]
+
+
+async def test_a_fact_that_waited_and_cannot_be_put_is_said(below: Below, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(key: str, value: bytes) -> None:
+        raise DaemonError("no room")
+
+    descent = Descent(below.daemon, below.outbox, CRYPTO, ())
+    with pytest.raises(WireError, match="it counts once a root"):
+        descent._put(fact(seed=BOB))
+    name_operators(below.mesh, ALICE, BOB)
+    monkeypatch.setattr(below.daemon.above, "set_note", full)
+    descent.look_again()
+    assert below.daemon.problems == ["a fact that waited for a root is passed over: no room"]
 
 
 async def test_facts_of_strangers_fill_nothing(below: Below) -> None:
