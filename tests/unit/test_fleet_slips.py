@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from swarmd.api.neighbours import _agree
@@ -17,7 +18,7 @@ from swarmd.config.loading import load
 from swarmd.errors import ConfigError, DaemonError
 from swarmd.federation.marks import Marks
 from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config
-from swarmd.federation.store import FILE_NAME, Store
+from swarmd.federation.store import FILE_NAME, Store, _make_for_owner
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.neighbours.words import Agreement, encode_agreement, seal_agreement
 from swarmd_protocols.trust.identity import dev_root
@@ -197,6 +198,26 @@ def test_what_another_account_sends_first_is_a_file_of_the_regions_account(tmp_p
     store.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be another account")
+def test_the_regions_account_is_given_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is its own: it may put a link to somebody else's in the place of what was made for it."""
+    region, other = tmp_path / "region", tmp_path / "other"
+    make_region(region)
+    os.chown(region, 4711, 4712)
+    other.touch()
+    real = Path.stat
+
+    def stat(self: Path, **named: Any) -> os.stat_result:
+        if self == region and (region / FILE_NAME).exists():
+            (region / FILE_NAME).unlink()
+            (region / FILE_NAME).symlink_to(other)
+        return real(self, **named)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    _make_for_owner(region / FILE_NAME)
+    assert real(other).st_uid == os.geteuid()
+
+
 def test_two_neighbours_are_not_called_alike() -> None:
     """An alarm names the neighbour that holds on: which of two would nobody know."""
     taken: list[object] = []
@@ -210,9 +231,12 @@ def test_two_neighbours_are_not_called_alike() -> None:
     assert _agree(daemon, {"statement": statements[0]})["name"] == "the-blue"
     with pytest.raises(DaemonError, match=r"another neighbour is called the-blue here .*sign this agreement with"):
         _agree(daemon, {"statement": statements[1]})
+    end = msgspec.structs.replace(said[1], revision=2, until_ms=0)
+    _agree(daemon, {"statement": seal_agreement(encode_agreement(end), bytes(32), bytes(64)).hex()})
+    assert len(taken) == 2, "what an earlier version let in ends all the same"
     views[:] = [SimpleNamespace(key=said[0].key, name="the-blue", swarm="blue", state="ended")]
     _agree(daemon, {"statement": statements[1]})
-    assert len(taken) == 2
+    assert len(taken) == 3
 
 
 @pytest.mark.parametrize(
