@@ -25,11 +25,11 @@ from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
+"""Of a bundle's description; ours have 4 kB."""
 _PROBLEMS_MAX = 32
 """Problems of a bundle that are told at once: a person mends them one by one, and each label may make one."""
 LABELS_BYTES_MAX = 1 << 19
 """Of all labels of a model as text: half of what one word from the eye to the daemon may have, which tells them all."""
-"""Of a bundle's description; ours have 4 kB."""
 DECODERS = ("ssd", "anchor_free", "yolo", "classifier", "text", "series", "ensemble")
 BLIND = ("text", "series", "ensemble")
 """Decoders of what is no eye's model: words, sounds, or several models in one."""
