@@ -63,6 +63,7 @@ def enrol_public(args: argparse.Namespace) -> int:
     from swarmd.identity.enrolment import EnrolmentError
     from swarmd.identity.fleet import Fleet
     from swarmd.identity.prepared import add_signature, check_signer, missing, requirements
+    from swarmd.identity.role_keys import locked_folder
     from swarmd.identity.signers import open_signer
     from swarmd_protocols.ids import node_id_of
 
@@ -75,18 +76,21 @@ def enrol_public(args: argparse.Namespace) -> int:
         write_enrolment(fleet, args.swarm, args.node, out)  # Certified by a run that was stopped before this.
         return 0
     check_free(fleet, args.swarm, args.node, replace=args.replace)
-    prepared = prepare_certificate(fleet, args.swarm, args.node, half.public, args.role)
     source = passphrases(args)
     signers = [open_signer(str(path), source) for path in args.key]
-    for signer in signers:
-        check_signer(prepared, signer)
-    known = {key for one in requirements(prepared) for key in one.keys}
     in_folder = [open_signer(str(path), source) for path in sorted((args.fleet / "keys").glob("enrol-*.key"))]
-    for signer in [*signers, *(one for one in in_folder if one.half.key_id in known)]:
-        if missing(prepared):
-            prepared = add_signature(prepared, signer)
-    print(f"{args.node} with the key {half.fingerprint}: compare it with what the device says")
-    print(f"{submit(args.fleet, prepared).path}: written")
+    # As `keys enrol` without `--public`: one at a time from the look to the record, and nobody types meanwhile.
+    with locked_folder(args.fleet / "swarms", make=True):
+        check_free(fleet, args.swarm, args.node, replace=args.replace)
+        prepared = prepare_certificate(fleet, args.swarm, args.node, half.public, args.role)
+        for signer in signers:
+            check_signer(prepared, signer)
+        known = {key for one in requirements(prepared) for key in one.keys}
+        for signer in [*signers, *(one for one in in_folder if one.half.key_id in known)]:
+            if missing(prepared):
+                prepared = add_signature(prepared, signer)
+        print(f"{args.node} with the key {half.fingerprint}: compare it with what the device says")
+        print(f"{submit(args.fleet, prepared).path}: written")
     write_enrolment(fleet, args.swarm, args.node, out)
     return 0
 

@@ -10,6 +10,7 @@ import pytest
 
 from swarmd.cli.main import main
 from swarmd.errors import DaemonError
+from swarmd.identity import desk as identity_desk
 from swarmd.identity import fleet as fleets
 from swarmd.identity.files import curve_keys
 from swarmd.identity.fleet import Fleet, create_fleet
@@ -108,6 +109,38 @@ def test_one_name_that_is_enrolled_twice_at_once_has_one_certificate_that_counts
 
     with meeting(monkeypatch, "enrol"):
         ended = at_once(lambda: enrols("one"), lambda: enrols("two"))
+    paths = sorted((fleet.folder / "swarms" / "farm").glob("node-a-*"))
+    counters = {read_certificate(path.read_bytes()).counter for path in paths}
+    assert len(counters) == len(paths) == (2 if replace else 1)
+    assert sorted(map(bool, ended)) == [False, not replace]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("other", ["a device", "this desk"])
+def test_a_devices_key_that_is_enrolled_beside_another_has_a_number_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, replace: bool
+) -> None:
+    fleet = create_fleet(tmp_path / "fleet", "acme")
+    fleet.enrol("other", "farm")
+    for device in ("one", "two"):
+        assert main(["keys", "node", "new", str(tmp_path / device), "--name", "a"]) == 0
+
+    def enrols(device: str, *, is_public: bool) -> int:
+        words = ["keys", "enrol", str(fleet.folder), "a", "--swarm", "farm", "--out", str(tmp_path / device / "out")]
+        key = ["--public", str(tmp_path / device / "a.pub")] if is_public else []
+        return main([*words, *key, *(["--replace"] if replace else [])])
+
+    both, real = threading.Barrier(2), fleets.next_counter
+
+    def meet(used: Any) -> int:
+        found = real(used)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(WAIT_S)
+        return found
+
+    for module in (fleets, identity_desk):
+        monkeypatch.setattr(module, "next_counter", meet)
+    ended = at_once(lambda: enrols("one", is_public=True), lambda: enrols("two", is_public=other == "a device"))
     paths = sorted((fleet.folder / "swarms" / "farm").glob("node-a-*"))
     counters = {read_certificate(path.read_bytes()).counter for path in paths}
     assert len(counters) == len(paths) == (2 if replace else 1)
