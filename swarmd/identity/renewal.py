@@ -11,7 +11,7 @@ import msgspec
 
 from swarmd.identity.desk import certificate_path, check_renewable
 from swarmd.identity.fleet import Fleet, Statement, next_counter
-from swarmd.identity.role_keys import FleetError, write_public
+from swarmd.identity.role_keys import FleetError, locked_folder, write_public
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement, signers
@@ -46,17 +46,21 @@ def renew(fleet: Fleet, swarm: str, names: Sequence[str]) -> Iterator[Statement]
         FleetError: Nobody is enrolled by a name, a node is revoked, or the enrol keys are not here; before anything is
             written.
     """
-    trust, seeds = fleet.trust_of(swarm), fleet.seeds("enrol")
-    newest = {one.name: one for one in fleet.nodes(swarm)}
-    for name in names:
-        check_renewable(newest.get(name), trust, swarm, name)
-    for name in dict.fromkeys(names):
-        payload = msgspec.structs.replace(newest[name], counter=next_counter([newest[name].counter]))
-        signed = sign_statement("node", payload, seeds, _CRYPTO)
-        try:
-            trust.add("node", signed)
-        except IdentityError as error:
-            raise FleetError(f"no node would take the certificate of {name}: {error}; it was not written") from error
-        path = certificate_path(fleet.folder, payload, decode_envelope(signed).payload)
-        write_public(path, signed)
-        yield Statement("node", signed, path)
+    # As `keys enrol`, one at a time: what was replaced meanwhile would be signed anew, above what replaced it.
+    with locked_folder(fleet.folder / "swarms", make=True):
+        trust, seeds = fleet.trust_of(swarm), fleet.seeds("enrol")
+        newest = {one.name: one for one in fleet.nodes(swarm)}
+        for name in names:
+            check_renewable(newest.get(name), trust, swarm, name)
+        for name in dict.fromkeys(names):
+            payload = msgspec.structs.replace(newest[name], counter=next_counter([newest[name].counter]))
+            signed = sign_statement("node", payload, seeds, _CRYPTO)
+            try:
+                trust.add("node", signed)
+            except IdentityError as error:
+                raise FleetError(
+                    f"no node would take the certificate of {name}: {error}; it was not written"
+                ) from error
+            path = certificate_path(fleet.folder, payload, decode_envelope(signed).payload)
+            write_public(path, signed)
+            yield Statement("node", signed, path)

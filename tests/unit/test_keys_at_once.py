@@ -1,6 +1,7 @@
 """Two desks at work in one fleet's folder at once: one decides after the other, and nothing is written over."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,8 @@ from swarmd.cli.main import main
 from swarmd.errors import DaemonError
 from swarmd.identity import desk as identity_desk
 from swarmd.identity import fleet as fleets
-from swarmd.identity.files import curve_keys
+from swarmd.identity import renewal
+from swarmd.identity.files import curve_keys, load_identity
 from swarmd.identity.fleet import Fleet, create_fleet
 from swarmd_protocols.trust.identity import read_certificate
 
@@ -145,3 +147,46 @@ def test_a_devices_key_that_is_enrolled_beside_another_has_a_number_of_its_own(
     counters = {read_certificate(path.read_bytes()).counter for path in paths}
     assert len(counters) == len(paths) == (2 if replace else 1)
     assert sorted(map(bool, ended)) == [False, not replace]
+
+
+def test_a_key_that_is_replaced_while_its_certificate_is_renewed_stays_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred are renewed while one of them is enrolled with a new key: the old one came back above it."""
+    fleet = create_fleet(tmp_path / "fleet", "acme")
+    for name in ("a", "b"):
+        fleet.enrol(name, "farm")
+    begun, replaced, real = threading.Event(), threading.Event(), renewal.sign_statement
+
+    def sign(*given: Any) -> bytes:
+        begun.set()
+        replaced.wait(WAIT_S)
+        monkeypatch.setattr("time.time", lambda now=time.time: now() + 5)
+        return real(*given)
+
+    monkeypatch.setattr(renewal, "sign_statement", sign)
+
+    def replaces() -> object:
+        begun.wait(10)
+        words = [
+            "keys",
+            "enrol",
+            str(fleet.folder),
+            "a",
+            "--swarm",
+            "farm",
+            "--replace",
+            "--out",
+            str(tmp_path / "new"),
+        ]
+        ended = main(words)
+        replaced.set()
+        return ended
+
+    found = at_once(lambda: list(renewal.renew(fleet, "farm", ["b", "a"])), replaces)
+    assert found[1] == 0
+    newest = max(
+        (read_certificate(path.read_bytes()) for path in (fleet.folder / "swarms" / "farm").glob("node-a-*")),
+        key=lambda one: one.counter,
+    )
+    assert newest.node == load_identity(tmp_path / "new").node
