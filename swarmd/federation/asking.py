@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.errors import DaemonError
-from swarmd.federation.history import arrow_of, dataset_of, files_of, wanted_of, word_names
+from swarmd.federation.history import WORD_COLUMNS, arrow_of, dataset_of, files_of, wanted_of, word_names
 from swarmd.federation.history import ask as ask_arrow
 from swarmd.federation.rows import ObjectQuery
 
@@ -58,6 +58,7 @@ def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> 
     if not files:
         return []
     wanted, values = ["tier <> 'candidate'", "review <> 'rejected'"], []
+    wanted += [f"{name} IS NOT NULL" for name in WORD_COLUMNS]
     for column, sign, value in (
         ("label", "=", query.label),
         ("tier", "=", query.tier),

@@ -122,6 +122,10 @@ def packed(table: Any) -> memoryview:
     return memoryview(data.getvalue())
 
 
+WORD_COLUMNS = ("object", "stamp", "digest", "last_ms")
+"""By which words are told apart and ordered: what lacks one of them is none."""
+
+
 def schema_of() -> Any:
     """pyarrow's schema of a file."""
     arrow = arrow_of()
@@ -193,6 +197,8 @@ def wanted_of(query: ObjectQuery) -> Any:
     """What a question allows, as pyarrow's expression."""
     field = arrow_of().dataset.field
     wanted = (field("tier") != "candidate") & (field("review") != "rejected")
+    for name in WORD_COLUMNS:
+        wanted &= field(name).is_valid()
     if query.label:
         wanted &= field("label") == query.label
     if query.tier:

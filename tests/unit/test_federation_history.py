@@ -325,6 +325,26 @@ def test_files_of_another_version_are_asked_together_with_ours(
     assert not any("later" in row for row in rows)
 
 
+@pytest.mark.parametrize("column", ["object", "stamp", "digest", "last_ms"])
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+def test_what_lacks_its_number_or_its_time_is_no_word(tmp_path: Path, engine: str, column: str) -> None:
+    """Somebody else wrote that file: it ended a question with a traceback."""
+    import pyarrow.parquet
+
+    if engine == "duckdb":
+        pytest.importorskip("duckdb", reason="duckdb is not installed (extra duckdb)")
+    past = tmp_path / "past"
+    for number, thing in ((5, "aa"), (1, "bb"), (3, "aa")):
+        row = {name: {"TEXT": "x", "INTEGER": 7, "REAL": 0.5}[kind] for name, kind in OBJECT_COLUMNS}
+        write_words(past, [row | {"object": thing, "tier": "confirmed", "review": ""}], number)
+    for number in (1, 3):
+        (other,) = past.rglob(f"{number:012}.parquet")
+        table = pyarrow.parquet.read_table(other, partitioning=None)
+        pyarrow.parquet.write_table(table.drop_columns([column]), other)
+    rows = (ask if engine == "pyarrow" else ask_duckdb)(past, ObjectQuery(), ("x",))
+    assert [row["object"] for row in rows] == ["aa"]
+
+
 def test_a_file_that_holds_something_else_is_named_by_an_export(tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
