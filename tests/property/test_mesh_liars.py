@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.effects import Alarm
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import LinkState, Member
 from swarmd_protocols.swim.mesh import mesh_view, relay, relay_order, reports
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, PERFECT, WORST, Heard
@@ -21,6 +23,7 @@ from swarmd_protocols.swim.mesh.routes import Routes
 from swarmd_protocols.swim.mesh.turns import Turns
 from swarmd_protocols.swim.messages import AliveBody, NearBody, Record
 from swarmd_protocols.swim.messages import Near as NearMessage
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from tests.support.mesh_net import MeshNet, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.relay_net import count_of, formed, heard, relay_of, say
@@ -59,6 +62,10 @@ def report(net: MeshNet, author: int, entries: dict[int, int], ahead: int = 0) -
     if not ahead:
         links.publish((), body, word)  # It is its own word: it does not take it back.
     return word
+
+
+def alarms_of(net: MeshNet, index: int) -> list[str]:
+    return [effect.code for _, at, effect in net.log if at == index and isinstance(effect, Alarm)]
 
 
 def no_old_records_keep_a_cut_from_healing() -> None:
@@ -131,6 +138,22 @@ def whose_key_was_stolen_is_hidden_for_no_time() -> None:
     own = net.view(2).reports
     assert net.hosts[2].node._core.counters["near_reports_overtaken"] == 3
     assert own._links._sequence >= (1 << 20) + 1_500_000
+
+
+def who_uses_up_the_numbers_of_a_stolen_key_is_told_of() -> None:
+    """Above the highest number there is none: nothing but a new key helps, and people hear of that, once."""
+    net = formed(5)
+    own = net.view(2).reports._links
+    last = (BOOT_MAX << BOOT_SHIFT) - 1
+    word = report(net, 2, {}, ahead=last - own._sequence)
+    tell(net, 0, 1, [word])
+    net.run(3)
+    assert net.formed(), "one is left for the answer"
+    assert alarms_of(net, 2) == []
+    for number in (3, 4):
+        tell(net, 0, 1, [report(net, 2, {}, ahead=last + number - own._sequence)])
+        net.run(3)
+    assert alarms_of(net, 2) == ["identity-worn"]
 
 
 def no_link_costs_what_none_can() -> None:
@@ -245,6 +268,10 @@ def _whoever_signs_last_is_right(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NearReports, "_on_own_report", lambda self, body, message, via, nonce: None)
 
 
+def _what_is_above_all_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LinkReports, "give_way_to", lambda self, sequence: sequence >> BOOT_SHIFT < BOOT_MAX)
+
+
 def _any_cost_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reports, "PERFECT", 1)
     patch.setattr(reports, "WORST", 0x7F)
@@ -284,6 +311,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (nor_do_they_send_around_what_could_go_straight, _each_is_a_reason_not_to_ask),
     (links_that_one_says_it_lost_cost_others_few_questions, _each_is_asked_each_time),
     (whose_key_was_stolen_is_hidden_for_no_time, _whoever_signs_last_is_right),
+    (who_uses_up_the_numbers_of_a_stolen_key_is_told_of, _what_is_above_all_is_passed_over),
     (no_link_costs_what_none_can, _any_cost_is_believed),
     (parts_for_all_make_nobody_reckon_without_end, _whatever_is_handed_on_is_reckoned),
     (what_changes_no_link_costs_no_new_ways, _all_is_forgotten_each_time),

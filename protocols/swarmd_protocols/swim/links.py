@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
+from swarmd_protocols.effects import Alarm
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.accusations import Accusations
@@ -31,6 +32,8 @@ class LinkReports:
         accusations.weigh_reports = self.weigh_of
         self._sequence = 0
         self._due = False
+        self._is_worn = False
+        """Whether a report in its name has a number above all that it could have."""
         self.own: tuple[tuple[bytes, int], ...] = ()
         """(node, LINK_ constant) of this node's broken links, as last published."""
         self._overtaken: tuple[tuple[bytes, int], ...] | None = None
@@ -114,7 +117,8 @@ class LinkReports:
         if not core.signed_by(core.crypto.public_key(own.seed), "links", message.body, message.signature):
             core.reject(via, "a link report in this node's name is not signed by it")
             return
-        self.give_way_to(body.sequence)
+        if not self.give_way_to(body.sequence):
+            return
         self._overtaken = body.entries
         core.counters["link_reports_overtaken"] += 1
         self.changed()
@@ -127,13 +131,19 @@ class LinkReports:
             message: What came; its signature is not looked at.
         """
         own = self.core.own
-        if own.left or not own.boot <= sequence >> BOOT_SHIFT < BOOT_MAX:
+        if own.left or self._is_worn or sequence >> BOOT_SHIFT < own.boot:
             return False
         return (sequence, encode(message)) > (self._sequence, self.own_encoded)
 
-    def give_way_to(self, sequence: int) -> None:
-        """This node's next report has a higher number than this."""
+    def give_way_to(self, sequence: int) -> bool:
+        """This node's next report has a higher number than this; False where none is left, which people are told."""
+        if sequence >> BOOT_SHIFT >= BOOT_MAX:
+            self._is_worn, name = True, self.core.own.name
+            text = f"somebody used up the numbers of what {name!r} reports of its links: enrol it anew"
+            self.core.port.emit(Alarm("identity-worn", text))
+            return False
         self._sequence = max(self._sequence, sequence)
+        return True
 
     def _speak_for(self, reporter: Member) -> None:
         """Whom this node holds for failed and enough others hear, by a word that came since, is failed no longer."""

@@ -230,8 +230,9 @@ class NearReports:
         if not core.signed_by(core.crypto.public_key(core.own.seed), "near", message.body, message.signature):
             core.reject(via, "a report of who is near in this node's name is not signed by it")
             return
+        if not self._links.give_way_to(body.sequence):
+            return
         core.counters["near_reports_overtaken"] += 1
-        self._links.give_way_to(body.sequence)
         self._said = _OVERTAKEN
         self.soon(lost=True)
 
