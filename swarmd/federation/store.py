@@ -419,15 +419,12 @@ class Store:
 
 def _make_for_owner(path: Path) -> None:
     """Make a file that is missing for whom its folder belongs to: who sends or exports may be another than who runs."""
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            folder = path.parent.stat()
-            with contextlib.suppress(OSError):
-                # That very file: whose folder it is may put a link to another's in its place meanwhile.
-                os.fchown(descriptor, folder.st_uid, folder.st_gid)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(FileExistsError), path.open("xb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        folder = path.parent.stat()
+        with contextlib.suppress(OSError):
+            # That very file: whose folder it is may put a link to another's in its place meanwhile.
+            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
 
 
 def candidates_of(store: Store, swarm: str) -> int:
