@@ -62,10 +62,9 @@ STALL_MIN_S = 2.0
 """Seconds that a frame may always take: a device that swaps or throttles is slow for so long."""
 LOAD_LIMIT_S = 120.0
 """Seconds without a word, before it is ready."""
-STEP_LIMIT_S = 600.0
-"""Seconds without getting anywhere before it is ready, its pulse aside: an old Arm core tries all models in less."""
-BUILD_LIMIT_S = 1_800.0
-"""Seconds between two words of an engine's building, which says each per cent."""
+STEP_LIMIT_S = 1_800.0
+"""Seconds without getting anywhere before it is ready, its pulse aside: an old Arm core tries all models in less, and a
+runtime builds an engine, of which some say nothing meanwhile."""
 STOP_GRACE_S = 2.0
 """Seconds between asking an eye to end and killing it."""
 FIRST_WAIT_S = 0.2
@@ -278,7 +277,7 @@ class EyeSupervisor:
         if silence_s > (self.silence_limit_s() if self._is_ready else LOAD_LIMIT_S):
             return f"silence: no word for {silence_s:.1f} s"
         step_s = now - self._last_step
-        if not self._is_ready and step_s > (BUILD_LIMIT_S if self.state == BUILDING else STEP_LIMIT_S):
+        if not self._is_ready and step_s > STEP_LIMIT_S:
             return f"load: it lives, and gets nowhere for {step_s:.1f} s"
         limit_s = self.stall_limit_s()
         if self._busy_s > limit_s:
