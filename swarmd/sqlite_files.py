@@ -30,13 +30,14 @@ LOG_KEPT_BYTES = 512 << 10
 that grows makes each sync dearer."""
 
 
-def open_sound(path: Path, settings: Sequence[str], schema: str) -> sqlite3.Connection:
+def open_sound(path: Path, settings: Sequence[str], schema: str, look: str = "quick_check") -> sqlite3.Connection:
     """Open a file that only its owner reads, in WAL mode with a small cache and log, and look whether it is sound.
 
     Args:
         path: Which.
         settings: More pragmas, such as "synchronous=FULL".
         schema: What is made where it is missing.
+        look: "quick_check", or "integrity_check", which compares each index with its table and takes longer.
 
     Raises:
         sqlite3.Error: It cannot be opened, or is damaged.
@@ -48,7 +49,7 @@ def open_sound(path: Path, settings: Sequence[str], schema: str) -> sqlite3.Conn
         for setting in ("journal_mode=WAL", *bounds, *settings):
             database.execute(f"PRAGMA {setting}")
         database.executescript(schema)
-        verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        verdict = database.execute(f"PRAGMA {look}(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(str(verdict))
     except BaseException:

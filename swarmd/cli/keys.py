@@ -232,7 +232,7 @@ def _say_who_falls(args: argparse.Namespace, fleet: "Fleet") -> None:
 def _enrol(args: argparse.Namespace) -> int:
     from swarmd.identity.files import IDENTITY_FILE, load_identity, write_secret_file
     from swarmd.identity.names import check_name
-    from swarmd.identity.role_keys import FleetError, locked_folder, make_folder
+    from swarmd.identity.role_keys import FleetError, certifying, make_folder
 
     check_name(args.node, "a node")
     path = args.out / IDENTITY_FILE
@@ -245,8 +245,7 @@ def _enrol(args: argparse.Namespace) -> int:
         if (identity.name, identity.swarm) != (args.node, args.swarm) or not fleet.record(identity):
             raise FleetError(f"{path} exists already; remove it if the node is to get a new key")
     else:
-        # One at a time from the look to the record: of two with one counter nobody could say which is void.
-        with locked_folder(args.fleet / "swarms", make=True):
+        with certifying(args.fleet):
             check_free(fleet, args.swarm, args.node, replace=args.replace)
             make_folder(args.out)
             # The key first, then the record of it: whoever is stopped between the two is done with the next run.

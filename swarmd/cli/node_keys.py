@@ -63,7 +63,7 @@ def enrol_public(args: argparse.Namespace) -> int:
     from swarmd.identity.enrolment import EnrolmentError
     from swarmd.identity.fleet import Fleet
     from swarmd.identity.prepared import add_signature, check_signer, missing, requirements
-    from swarmd.identity.role_keys import locked_folder
+    from swarmd.identity.role_keys import certifying
     from swarmd.identity.signers import open_signer
     from swarmd_protocols.ids import node_id_of
 
@@ -79,8 +79,7 @@ def enrol_public(args: argparse.Namespace) -> int:
     source = passphrases(args)
     signers = [open_signer(str(path), source) for path in args.key]
     in_folder = [open_signer(str(path), source) for path in sorted((args.fleet / "keys").glob("enrol-*.key"))]
-    # As `keys enrol` without `--public`: one at a time from the look to the record, and nobody types meanwhile.
-    with locked_folder(args.fleet / "swarms", make=True):
+    with certifying(args.fleet):  # Nobody types meanwhile.
         check_free(fleet, args.swarm, args.node, replace=args.replace)
         prepared = prepare_certificate(fleet, args.swarm, args.node, half.public, args.role)
         for signer in signers:

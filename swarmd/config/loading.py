@@ -368,6 +368,12 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             problems.append(
                 f"{origins['lending', key]}: lending.{key} needs a worker; set inference.listen, such as 127.0.0.1:7983"
             )
+    return [*problems, *_forms(config, origins), *_door(config.operators, origins)]
+
+
+def _forms(config: Config, origins: Mapping[tuple[str, str], str]) -> list[str]:
+    """What texts must be like, beside what their sections say."""
+    problems = []
     for text in config.transport.advertise.split("+") if config.transport.advertise else ():
         if not is_host_port(text) or len(config.transport.advertise) > 64:
             problems.append(
@@ -377,7 +383,6 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
     for text in config.swarm.join:
         if not is_host_port(text):
             problems.append(f"{origins['swarm', 'join']}: swarm.join holds {text!r}; write IP:PORT")
-    problems += _door(config.operators, origins)
     if len(config.node.name.encode()) > 64:
         problems.append(f"{origins['node', 'name']}: node.name is longer than 64 bytes")
     if problem := casts_problem(config.transport.casts):

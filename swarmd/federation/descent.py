@@ -26,7 +26,7 @@ from swarmd.release.author import STATEMENT, blob_digests
 from swarmd_models.bounded_file import open_regular
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import ProtocolError, WireError
-from swarmd_protocols.federation.facts import note_key, open_fact
+from swarmd_protocols.federation.facts import SignedFact, note_key, open_fact
 from swarmd_protocols.federation.wire import DownRow, FactKind, read_bundle
 from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Release, parse_release
 from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES, Envelope, decode_envelope
@@ -67,10 +67,8 @@ class Descent:
         self._log = b""
         self._bundles: dict[int, bytes] = {}
         """What is to be fetched, by number."""
-        self._early: dict[str, bytes] = {}
-        """Facts whose signer is no operator so far, by their note's key; a restart forgets them."""
-        self._operators = frozenset[bytes]()
-        """Who they were when the oldest of these began to wait, or all were looked at."""
+        self._early: dict[tuple[str, bytes], SignedFact] = {}
+        """Facts whose signer is no operator so far, by their note's key and that one; a restart forgets them."""
         self._is_new, self._is_bundle = asyncio.Event(), asyncio.Event()
         self.fetched = 0
         self.refused = 0
@@ -106,16 +104,11 @@ class Descent:
     def look_again(self) -> None:
         """Facts that came before the root that names their operator count once it is there."""
         operators = self._daemon.above.operators()
-        if not self._early or operators == self._operators:
-            return
-        self._operators = operators
-        early, self._early = self._early, {}
-        for key, statement in early.items():
+        for waits in [waits for waits in self._early if waits[1] in operators]:
             try:
-                self._put(statement)
+                self._put(self._early.pop(waits).statement)
             except (DaemonError, ProtocolError, OSError, ValueError) as error:
-                if key not in self._early:
-                    self._daemon.note_problem("gateway", f"a fact that waited for a root is passed over: {error}")
+                self._daemon.note_problem("gateway", f"a fact that waited for a root is passed over: {error}")
 
     async def _keep_doing(self) -> None:
         while True:
@@ -190,16 +183,14 @@ class Descent:
             text = f"the {said.fact.kind} {said.fact.name!r} is signed by no operator of this swarm's fleet"
             if said.public in operators or not said.holds(swarm, frozenset([said.public]), self._crypto.verify):
                 raise WireError(text)
-            if not self._early:
-                self._operators = operators  # Those that wait already were held against fewer.
-            waits = self._early.pop(key, b"")
-            self._early[key] = max(statement, waits, key=lambda one: open_fact(one).order if one else (0, 0, b""))
+            held = self._early.pop((key, said.public), said)
+            self._early[key, said.public] = max(said, held, key=lambda one: one.order)
             if len(self._early) > EARLY_MAX:
                 del self._early[next(iter(self._early))]
             raise WireError(f"{text}; it counts once a root of this fleet names that one")
-        held = above.note(key)
+        stands = above.note(key)
         try:
-            is_older = bool(held) and open_fact(held).order >= said.order
+            is_older = bool(stands) and open_fact(stands).order >= said.order
         except WireError:
             is_older = False
         if not is_older:

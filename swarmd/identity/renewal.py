@@ -11,7 +11,7 @@ import msgspec
 
 from swarmd.identity.desk import certificate_path, check_renewable
 from swarmd.identity.fleet import Fleet, Statement, next_counter
-from swarmd.identity.role_keys import FleetError, locked_folder, write_public
+from swarmd.identity.role_keys import FleetError, certifying, write_public
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement, signers
@@ -46,8 +46,8 @@ def renew(fleet: Fleet, swarm: str, names: Sequence[str]) -> Iterator[Statement]
         FleetError: Nobody is enrolled by a name, a node is revoked, or the enrol keys are not here; before anything is
             written.
     """
-    # As `keys enrol`, one at a time: what was replaced meanwhile would be signed anew, above what replaced it.
-    with locked_folder(fleet.folder / "swarms", make=True):
+    # What was replaced meanwhile would be signed anew, above what replaced it.
+    with certifying(fleet.folder):
         trust, seeds = fleet.trust_of(swarm), fleet.seeds("enrol")
         newest = {one.name: one for one in fleet.nodes(swarm)}
         for name in names:

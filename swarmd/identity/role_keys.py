@@ -153,6 +153,17 @@ def locked_folder(folder: Path, *, make: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
+def certifying(fleet: Path) -> contextlib.AbstractContextManager[None]:
+    """One at a time certifies nodes of a fleet, from the look at who is enrolled to the record of it.
+
+    Of two certificates with one number nobody could say which is void.
+
+    Raises:
+        FleetError: The folder cannot be made or opened.
+    """
+    return locked_folder(fleet / "swarms", make=True)
+
+
 @contextlib.contextmanager
 def all_or_none(last: Path) -> Iterator[list[Path]]:
     """Take back the keys that were written where the root that names them is not: they are of no use."""

@@ -202,6 +202,7 @@ async def _nobody_reads() -> None:
             lambda: len(telling) == len(streams) and max(telling.values()) < time.monotonic() - stuck, "all to be stuck"
         )
         await asyncio.sleep(stuck)
+        first = next(iter(telling))
         another, answered = channel.stream_stream(STREAM)(), False
         with contextlib.suppress(grpc.aio.AioRpcError):
             async with asyncio.timeout(PATIENCE_S):
@@ -209,6 +210,7 @@ async def _nobody_reads() -> None:
                 answered = await another.read() != grpc.aio.EOF
         assert answered
         assert len(server._streams) == 2
+        await world.until(lambda: first._task is not None and first._task.done(), "the one that lost its place to end")
         for one in (another, *streams):
             one.cancel()
         await asyncio.wait(asking)
@@ -251,10 +253,15 @@ def _whoever_is_told_works(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(grpc_streams.StreamPlaces, "enter", enters)
 
 
+def _who_lost_its_place_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(grpc_streams.Stream, "cut", lambda self: None)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_errors_have_no_code, test_bounds_are_told_as_such),
     (_streams_stay, test_streams_that_nobody_asks_keep_nobody_out),
     (_whoever_is_told_works, test_streams_that_nobody_reads_keep_nobody_out),
+    (_who_lost_its_place_goes_on, test_streams_that_nobody_reads_keep_nobody_out),
 ]
 
 

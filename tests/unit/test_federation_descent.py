@@ -111,7 +111,16 @@ async def test_a_stranger_that_comes_after_the_root_keeps_no_fact_waiting(below:
     descent.look_again()
     below.mesh.run(3)
     assert below.note("mast") == fact(seed=BOB)
-    assert list(descent._early) == [note_key("tower")]
+    assert [key for key, _ in descent._early] == [note_key("tower")]
+
+
+async def test_a_strangers_fact_of_the_same_name_takes_no_place(below: Below) -> None:
+    rows = [fact(seed=BOB), fact(revision=9, seed=CAROL)]
+    descent = await below.take([DownRow(at + 1, FactKind.FACT, row) for at, row in enumerate(rows)])
+    name_operators(below.mesh, ALICE, BOB)
+    descent.look_again()
+    below.mesh.run(3)
+    assert below.note("mast") == rows[0]
 
 
 async def test_a_fact_that_waited_and_cannot_be_put_is_said(below: Below, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +139,7 @@ async def test_a_fact_that_waited_and_cannot_be_put_is_said(below: Below, monkey
 async def test_facts_of_strangers_fill_nothing(below: Below) -> None:
     rows = [fact(f"n{at}", seed=BOB) for at in range(module.EARLY_MAX + 10)]
     descent = await below.take([DownRow(at + 1, FactKind.FACT, row) for at, row in enumerate(rows)])
-    assert list(descent._early) == [note_key(f"n{at}") for at in range(10, module.EARLY_MAX + 10)]
+    assert [key for key, _ in descent._early] == [note_key(f"n{at}") for at in range(10, module.EARLY_MAX + 10)]
 
 
 async def test_an_older_revision_replaces_nothing(below: Below) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from swarmd_models.backends.base import Artefact, Backend
 from swarmd_models.backends.litert import quiet_stderr, runtime_module
+from swarmd_models.backends.onnx import options_for
 from swarmd_models.backends.openvino import SETTINGS
 from swarmd_models.backends.tensorrt import TensorRtBackend
 from swarmd_models.errors import BackendError
@@ -106,8 +107,7 @@ def _litert_ms(schema: Any, model: Any, threads: int) -> float:
 def _onnx(path: Path, threads: int) -> Iterable[tuple[str, str, float]]:
     ort = importlib.import_module("onnxruntime")
     with tempfile.TemporaryDirectory() as folder:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
+        options = options_for(ort, threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "p")
         session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -75,15 +75,7 @@ class OnnxBackend:
             raise BackendError(f"model {artefact.name} has no .onnx file, which ONNX Runtime needs")
         ort = importlib.import_module("onnxruntime")
         provider = _provider(artefact.device, ort.get_available_providers())
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        # A spinning thread pool takes a whole core from the brain for nothing.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Without VNNI (Zen 2, Skylake) sums of int8 products saturate at 16 bits, and answers are wrong. Source: ONNX
-        # Runtime, kOrtSessionOptionsAvx2PrecisionMode.
-        options.add_session_config_entry("session.x64quantprecision", "1")
+        options = options_for(ort, threads)
         try:
             wanted = [provider] if provider == _CPU else [provider, _CPU]
             session = ort.InferenceSession(str(artefact.onnx), options, providers=wanted)
@@ -122,6 +114,25 @@ class OnnxBackend:
         """Free the session."""
         self._session = None
         self._results = []
+
+
+def options_for(ort: Any, threads: int) -> Any:
+    """How a model runs on a processor: ONNX Runtime's `SessionOptions`.
+
+    Args:
+        ort: The library.
+        threads: Of one run.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # A spinning thread pool takes a whole core from the brain for nothing.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Without VNNI (Zen 2, Skylake) sums of int8 products saturate at 16 bits, and answers are wrong. Source: ONNX
+    # Runtime, kOrtSessionOptionsAvx2PrecisionMode.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
 
 
 def _provider(device: str, built: list[str]) -> str:
