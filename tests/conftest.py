@@ -37,9 +37,10 @@ gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers() -> int | None:
     """One more than there are cores: a third of what the suite takes is waiting, for processes and for clocks."""
-    return len(os.sched_getaffinity(0)) + 1
+    is_asked = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ  # Then xdist reads it.
+    return None if is_asked else len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(tryfirst=True)

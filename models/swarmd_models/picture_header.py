@@ -4,7 +4,7 @@ A picture's pixels are what its decoder allocates, and a file of some kilobytes 
 whose header is not known here are not decoded at all.
 
 Source:
-    PNG (ISO/IEC 15948) 11.2.2; TIFF 6.0, sections 2 and 8; JPEG (ITU-T T.81) B.2.2; BMP: BITMAPCOREHEADER and
+    PNG (ISO/IEC 15948) 5.3 and 11.2.2; TIFF 6.0, sections 2 and 8; JPEG (ITU-T T.81) B.2.2; BMP: BITMAPCOREHEADER and
     BITMAPINFOHEADER; WebP (RFC 9649) 2.4 to 2.7; Netpbm's pbm(5), pgm(5) and ppm(5).
 """
 
@@ -22,6 +22,8 @@ _ALONE = (0x01, *range(0xD0, 0xD9))
 """JPEG markers that nothing belongs to."""
 _MAX_MARKERS = 10_000
 """JPEG segments before the frame; cameras write some tens, a colour profile or EXIF with a preview a few more."""
+_MAX_CHUNKS = 65_536
+"""Of a PNG; writers put 8 KiB of pixels and more into each."""
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323
 _MAX_TILE_PIXELS = 1 << 24
 """Of a TIFF's tile that is larger than its picture: decoders make room for whole tiles. Usual ones have 65,536."""
@@ -62,8 +64,18 @@ def read_header(data: bytes) -> Header | None:
     return None
 
 
-def _png(data: bytes) -> Header:
+def _png(data: bytes) -> Header | None:
     width, height, bits, colour = struct.unpack_from(">IIBB", data, 16)
+    at = 8
+    for _ in range(_MAX_CHUNKS):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        at += 12 + length
+        if at > len(data):
+            return None  # OpenCV makes room for what a chunk says to hold, up to 4 GiB, before it looks for it.
+        if kind == b"IEND":
+            break
+    else:
+        return None
     return Header(width, height, bits, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}.get(colour, 4))
 
 

@@ -172,8 +172,10 @@ def test_a_tiff_whose_tile_is_far_larger_than_its_picture_is_not_decoded() -> No
 
 
 def test_whatever_decodes_has_the_size_that_its_header_says() -> None:
-    """The law behind the limit: damaged or made up, no picture is larger than what was let through."""
+    """The law behind the limit: damaged or made up, no picture is larger, or takes more, than what was let through."""
     rng = random.Random(3)
+    Path("/proc/self/clear_refs").write_text("5")  # The peak counts from here.
+    before_kib = _kib("VmRSS")
     whole = [cv2.imencode(suffix, picture, how)[1].tobytes() for suffix, picture, how in WRITTEN]
     decoded = 0
     for _ in range(2000):
@@ -181,8 +183,11 @@ def test_whatever_decodes_has_the_size_that_its_header_says() -> None:
         for _ in range(rng.randint(1, 4)):
             at = rng.randrange(min(len(data), 120))
             data[at] = rng.choice((0, 1, 2, 16, 64, 255, rng.randrange(256)))
+        if rng.random() < 0.2:
+            at = rng.randrange(8, min(len(data), 120))
+            data[at : at + 4] = rng.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x40\0\0\0"))
         header = read_header(bytes(data))
-        if header is None or header.width * header.height > 1_000_000:
+        if header is None or header.width * header.height > 250_000:
             continue
         try:
             image = cv2.imdecode(np.frombuffer(bytes(data), np.uint8), cv2.IMREAD_COLOR)
@@ -192,3 +197,21 @@ def test_whatever_decodes_has_the_size_that_its_header_says() -> None:
             decoded += 1
             assert sorted(image.shape[:2]) == sorted((header.height, header.width))
     assert decoded > 200
+    assert _kib("VmHWM") - before_kib < 64 << 10
+
+
+def _kib(field: str) -> int:
+    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(field))
+    return int(line.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(b"IDAT", 1 << 30), (b"tEXt", 0xFFFF_FFFF)], ids=["pixels", "a text, more than there is"]
+)
+def test_a_png_that_says_to_hold_more_than_it_does_is_not_decoded(kind: bytes, says: int) -> None:
+    whole = _png(16, 16)
+    assert read_header(whole) is not None
+    assert read_header(whole[:33] + struct.pack(">I", says) + kind + whole[33:]) is None
+    empty = bytes(4) + b"tEXt" + struct.pack(">I", zlib.crc32(b"tEXt"))
+    assert read_header(whole[:33] + empty * 10_000 + whole[33:]) is not None
+    assert read_header(whole[:33] + empty * 100_000 + whole[33:]) is None, "each of them costs time"
