@@ -29,7 +29,7 @@ from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, decode_envelope, key_id
-from swarmd_protocols.trust.identity import read_certificate
+from swarmd_protocols.trust.identity import certificate_rank, read_certificate
 from swarmd_protocols.trust.payloads import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation
 from swarmd_protocols.trust.roots import ROLES, Root, make_root, mark, root_digest
 from swarmd_protocols.trust.trust import Trust
@@ -256,11 +256,8 @@ def node_rows(fleet: Fleet, swarm: str) -> list[dict[str, object]]:
         if kind == "revoke":
             out = msgspec.msgpack.decode(decode_envelope(statement).payload, type=Revocation)
             reasons |= dict.fromkeys(out.nodes, out.reason)
-    newest: dict[bytes, Certificate] = {}
-    for statement in _certificates(fleet, swarm):
-        one = read_certificate(statement)
-        if one.node not in newest or newest[one.node].counter < one.counter:
-            newest[one.node] = one
+    found = map(read_certificate, sorted(_certificates(fleet, swarm), key=certificate_rank))
+    newest = {one.node: one for one in found}
     rows = []
     for one in sorted(newest.values(), key=lambda one: (one.name, one.counter)):
         state = "revoked" if one.node in trust.revoked else "in force" if trust.certified(NodeId(one.node)) else "void"
@@ -347,6 +344,8 @@ def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
         case "node":
             certificate = read_certificate(data)
             path = certificate_path(fleet.folder, certificate, prepared.payload)
+            if not path.exists():
+                _check_newer(fleet, certificate)
         case _:
             counter = msgspec.msgpack.decode(prepared.payload, type=GroupKey).counter
             path = place / f"group-{counter:020}"
@@ -355,12 +354,33 @@ def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
                     f"swarm {swarm} has another group key of number {counter}, from another desk; nothing was written: "
                     "that one will do, or prepare another"
                 )
+    trust = fleet.trust_of(swarm)
     try:
-        fleet.trust_of(swarm).add(prepared.kind, data)
+        if prepared.kind == "node" and not path.exists():
+            trust.admit_certificate(data)  # Refuses a node that is out, too.
+        else:
+            trust.add(prepared.kind, data)
     except IdentityError as error:
         raise FleetError(f"no node would take it: {error}; nothing was written") from error
     done = _put(path, prepared, data, is_secret=prepared.kind == "group")
     return replace(done, notes=tuple(_next_steps(fleet, prepared, swarm)))
+
+
+def _check_newer(fleet: Fleet, certificate: Certificate) -> None:
+    """Refuse what would not replace the certificate in force of its name, or would by chance alone.
+
+    Raises:
+        PreparedError: Another desk's has its number, or a higher one.
+    """
+    held = next((one for one in fleet.nodes(certificate.swarm) if one.name == certificate.name), None)
+    if held is None or held.counter < certificate.counter:
+        return
+    if fleet.trust_of(certificate.swarm).certified(NodeId(held.node)) is not None:
+        raise PreparedError(
+            f"swarm {certificate.swarm} has another certificate of {certificate.name!r}, from another desk, number "
+            f"{held.counter}, for node {held.node.hex()}; this one has number {certificate.counter}; nothing was "
+            "written: that one counts, or prepare this one anew"
+        )
 
 
 def _next_steps(fleet: Fleet, prepared: Prepared, swarm: str) -> list[str]:

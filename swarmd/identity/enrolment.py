@@ -26,7 +26,7 @@ from swarmd.identity.names import check_name
 from swarmd.identity.officers import PublicHalf, write_pair
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.trust.identity import Identity, read_certificate
+from swarmd_protocols.trust.identity import Identity, certificate_rank, read_certificate
 
 SEED_FILE = "node.seed"
 ENROLMENT_MAX_BYTES = 4 << 20
@@ -108,7 +108,7 @@ def make_enrolment(fleet: Fleet, swarm: str, name: str) -> bytes:
     own = [statement for statement in found if read_certificate(statement).name == name]
     if not own:
         raise EnrolmentError(f"nobody is enrolled as {name!r} in swarm {swarm}; `swarmd keys show` lists who is")
-    newest = max(own, key=lambda statement: read_certificate(statement).counter)
+    newest = max(own, key=certificate_rank)
     trust = fleet.trust_of(swarm)
     if read_certificate(newest).node in trust.revoked:
         raise EnrolmentError(

@@ -59,6 +59,7 @@ from swarmd_protocols.trust.envelopes import (
 from swarmd_protocols.trust.identity import (
     DEV_ROLES,
     Identity,
+    certificate_rank,
     dev_role_seeds,
     dev_root,
     enrol,
@@ -386,11 +387,9 @@ class Fleet:
 
     def nodes(self, swarm: str) -> list[Certificate]:
         """The newest certificate of every enrolled node, sorted by name."""
-        newest: dict[str, Certificate] = {}
-        for path in sorted(self._swarm(swarm).glob("node-*")):
-            certificate = _read_certificate(path)
-            if certificate.name not in newest or newest[certificate.name].counter < certificate.counter:
-                newest[certificate.name] = certificate
+        found = {path: _read_certificate(path) for path in self._swarm(swarm).glob("node-*")}
+        ranked = sorted(found, key=lambda path: certificate_rank(path.read_bytes()))
+        newest = {found[path].name: found[path] for path in ranked}
         return [newest[name] for name in sorted(newest)]
 
     def find_node(self, swarm: str, text: str) -> list[bytes]:

@@ -107,6 +107,15 @@ def read_certificate(statement: bytes) -> Certificate:
         raise IdentityError(f"not a node's certificate: {error}") from error
 
 
+def certificate_rank(statement: bytes) -> tuple[int, bytes]:
+    """Which of two certificates of one name, or of one node, replaces the other, as every node decides: the higher.
+
+    Raises:
+        IdentityError: It is none.
+    """
+    return read_certificate(statement).counter, decode_envelope(statement).digest
+
+
 def group_curve_keys(group_key: bytes) -> tuple[bytes, bytes]:
     """(public, secret) X25519 pair derived from a group key, 32 raw bytes each."""
     secret = blake2b(group_key, digest_size=32, person=b"swarmd-curve").digest()
