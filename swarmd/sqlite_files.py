@@ -1,8 +1,10 @@
 """What every SQLite file of the daemon needs when it is damaged or its disk fails."""
 
 import contextlib
+import errno
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,9 +44,14 @@ def open_sound(path: Path, settings: Sequence[str], schema: str, look: str = "qu
     Raises:
         sqlite3.Error: It cannot be opened, or is damaged.
     """
+    try:
+        _make_private(path)
+    except OSError as error:
+        refused = sqlite3.OperationalError(error.strerror)
+        refused.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise refused from error
     database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
     try:
-        path.chmod(0o600)
         bounds = (f"cache_size=-{CACHE_KIB}", f"wal_autocheckpoint={LOG_PAGES}", f"journal_size_limit={LOG_KEPT_BYTES}")
         for setting in ("journal_mode=WAL", *bounds, *settings):
             database.execute(f"PRAGMA {setting}")
@@ -56,6 +63,32 @@ def open_sound(path: Path, settings: Sequence[str], schema: str, look: str = "qu
         database.close()
         raise
     return database
+
+
+def _make_private(path: Path) -> None:
+    """Make a file where there is none, and let its owner alone read it.
+
+    By descriptors: whose folder it is may put a link to another's file in its place at any moment, and for root that
+    would change any file. One that is there is held without being opened (O_PATH): closing it else would let go of the
+    locks that this process has on it.
+
+    Raises:
+        OSError: The system refuses, or root would follow a link of another account's.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return
+    held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(held)
+        if stat.S_ISLNK(status.st_mode):
+            if os.geteuid() == 0 and status.st_uid != 0:
+                raise PermissionError(errno.EPERM, "it is a link of another account, which root does not follow")
+            _make_private(path.resolve())
+        elif stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) != 0o600:
+            os.chmod(f"/proc/self/fd/{held}", 0o600)
+    finally:
+        os.close(held)
 
 
 def is_the_disk(error: Exception) -> bool:

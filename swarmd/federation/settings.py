@@ -9,7 +9,6 @@ region.lock        held by the process that runs
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,13 @@ from msgspec.structs import asdict, replace
 from swarmd.config.bridges import fed_prefix_problem
 from swarmd.errors import ConfigError
 from swarmd.federation.whole_files import locked
-from swarmd.identity.files import IdentityFileError, write_public_file, write_secret_file
+from swarmd.identity.files import (
+    IdentityFileError,
+    read_to_rewrite,
+    rewrite_file,
+    write_public_file,
+    write_secret_file,
+)
 from swarmd.identity.role_keys import FleetError, locked_folder
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import ProtocolError
@@ -98,7 +103,7 @@ def alone_with(folder: Path) -> Iterator[None]:
     """
     path = folder / LOCK_FILE
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
     with locked(descriptor, path, f"the region in {folder} runs already; end that process first", ConfigError):
@@ -216,7 +221,8 @@ def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     # Names are of `NAME_PATTERN`: nothing in them needs an escape.
     said = (f"{key} = {value if isinstance(value, int) else repr(value)}" for key, value in asdict(entry).items())
     path = (folder / CONFIG_FILE).resolve()
-    text = path.read_bytes() + "\n".join(("", "[[swarm]]", *said, "")).encode()
+    data, held = read_to_rewrite(path)
+    text = data + "\n".join(("", "[[swarm]]", *said, "")).encode()
     try:
         msgspec.toml.decode(text, type=RegionConfig)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -226,10 +232,6 @@ def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
         ) from error
     (folder / ROOTS).mkdir(exist_ok=True)
     write_public_file(folder / ROOTS / f"{entry.name}.root", root)
-    held = path.stat()
-    write = write_public_file if held.st_mode & 0o077 else write_secret_file
-    # Whole or as it was: half an entry would keep the region from starting, and so every swarm out.
-    write(path, text)
-    with contextlib.suppress(OSError):
-        os.chown(path, held.st_uid, held.st_gid)  # Another account may run the region, and is to read it on.
-        path.chmod(stat.S_IMODE(held.st_mode))
+    # Whole or as it was: half an entry would keep the region from starting, and so every swarm out. And another account
+    # may run the region, and is to read it on.
+    rewrite_file(path, text, held)

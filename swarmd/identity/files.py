@@ -195,6 +195,28 @@ def write_public_file(path: Path, data: bytes) -> None:
     _write(path, data, 0o644)
 
 
+def read_to_rewrite(path: Path) -> tuple[bytes, os.stat_result]:
+    """What a regular file says, not behind a link, and whose it is: for `rewrite_file`.
+
+    Raises:
+        IdentityFileError: It cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(), os.fstat(file.fileno())
+    except OSError as error:
+        raise IdentityFileError(f"cannot read {path}: {os.strerror(error.errno or errno.EIO)}") from error
+
+
+def rewrite_file(path: Path, data: bytes, held: os.stat_result) -> None:
+    """Write a file anew as `write_secret_file` does; owner and mode are those of the file that was read.
+
+    They go to the new file before it has a name: whose folder it is may put a link to another's there at any moment.
+    """
+    _write(path, data, stat.S_IMODE(held.st_mode) & 0o777, (held.st_uid, held.st_gid))
+
+
 def write_named_file(path: Path, data: bytes) -> None:
     """Write where a user said: a file, also behind a link, whole or not at all; a pipe or a terminal as it is.
 
@@ -208,16 +230,19 @@ def write_named_file(path: Path, data: bytes) -> None:
         write_public_file(path.resolve(), data)
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
+def _write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
     _sweep(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), mode)  # Whatever the umask was.
                 file.write(data)
                 file.flush()
+                if owner is not None:
+                    with contextlib.suppress(OSError):  # Only root gives files away.
+                        os.fchown(file.fileno(), *owner)
+                os.fchmod(file.fileno(), mode)  # Whatever the umask was.
                 os.fsync(file.fileno())
             os.replace(draft, path)
         except BaseException:
