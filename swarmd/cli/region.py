@@ -251,25 +251,24 @@ def _refuse_older(store: Any, pin: Any, kind: int, key: bytes, body: bytes) -> N
 def _export(args: argparse.Namespace) -> int:
     from swarmd.errors import DaemonError
     from swarmd.federation.history import export
-    from swarmd.federation.settings import read_config
+    from swarmd.federation.settings import exporting, read_config
     from swarmd.federation.store import FILE_NAME, Store
     from swarmd.federation.stored import is_address, stored, write_stored
     from swarmd.sqlite_files import in_words
 
     read_config(args.folder)
-    store = Store(args.folder / FILE_NAME)
-    try:
-        place = stored(args.to) if is_address(args.to) else None
-        folder = Path(args.to) if place is None else place.folder
-        write = partial(write_stored, place) if place is not None and folder is None else None
-        words = export(store, folder or Path(), write)
-        print(
-            f"{words} words are in {args.to.partition('?')[0]}" if words else "no word has come since the last export"
-        )
-    except sqlite3.Error as error:
-        raise DaemonError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
-    finally:
-        store.close()
+    with exporting(args.folder):
+        store = Store(args.folder / FILE_NAME)
+        try:
+            place = stored(args.to) if is_address(args.to) else None
+            folder = Path(args.to) if place is None else place.folder
+            write = partial(write_stored, place) if place is not None and folder is None else None
+            words, name = export(store, folder or Path(), write), args.to.partition("?")[0]
+            print(f"{words} words are in {name}" if words else "no word has come since the last export")
+        except sqlite3.Error as error:
+            raise DaemonError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
+        finally:
+            store.close()
     return 0
 
 

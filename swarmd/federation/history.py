@@ -1,11 +1,13 @@
 """A region's past as Parquet partitions, and the question of `fleet objects` asked of them.
 
-    FOLDER/objects/swarm=KEY/day=YYYY-MM-DD/NUMBER.parquet        the day of `last_ms`, UTC
+    FOLDER/objects/swarm=KEY/day=YYYY-MM-DD/NUMBER-LOG.parquet        the day of `last_ms`, UTC
 
 One row a word: everything that the region accepted, with the columns of the present table. An export writes what came
 since the last one and then takes it out of the region's file, so a word lies in one place; an export that is cut short
-is written again under the same names. What lies there under a name stays in it: a region's file that was lost, or put
-back from a backup, gives its numbers again to other words.
+is written again under the same names. What lies there under a name stays in it: a region's file that was put back from
+a backup gives its numbers again to other words. LOG is drawn with a region's file, so that regions which write into one
+place at once never write one name: an object store has no lock, and who came last there would be all that is left. A
+word that two regions have heard lies there twice, and a question takes it once.
 
 A file is there whole or not at all, and durable before the region forgets (`whole_files.py`). `asking.py` asks; any
 engine that reads Parquet can (docs/federation.md). Needs the extra `parquet`.
@@ -22,14 +24,17 @@ from swarmd.errors import DaemonError
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
 from swarmd.federation.store import Store
 from swarmd.federation.whole_files import alone_in, write_whole
+from swarmd_protocols.federation.wire import EPOCH_BYTES
 
 EXPORT_ROWS = 50_000
 """Words of one turn, some 40 MB in memory."""
 _DAY_MS = 86_400_000
-Write: TypeAlias = Callable[[Sequence[Mapping[str, Any]], int], None]
-"""(words, number of the first)."""
+Write: TypeAlias = Callable[[Sequence[Mapping[str, Any]], int, str], None]
+"""(words, number of the first, which region's file counts them)."""
 _PARTITIONS = ("swarm", "day")
-_FILES = "objects/swarm=*/day=*/" + "[0-9]" * 12 + ".parquet"
+_NAMES = ("[0-9]" * 12, "[0-9]" * 12 + "-" + "[0-9a-f]" * 2 * EPOCH_BYTES)
+"""What files are called, those of before names had a LOG first."""
+_FILES = [f"objects/swarm=*/day=*/{name}.parquet" for name in _NAMES]
 _TYPES = {"TEXT": "string", "INTEGER": "int64", "REAL": "float64"}
 
 
@@ -54,35 +59,45 @@ def export(store: Store, folder: Path, write: Write | None = None) -> int:
     Args:
         store: The region's.
         folder: Where to.
-        write: Takes words and the number of the first, and is done when they are durable; None: into the folder.
+        write: Takes words, the number of the first and `log`, and is done when they are durable; None: into the folder.
 
     Raises:
         DaemonError: pyarrow is missing, the folder cannot be written, or another export is about it.
     """
     if write is None:
-        with alone_in(folder, _FILES):
+        with alone_in(folder, *_FILES):
             return export(store, folder, partial(write_words, folder))
     count = 0
     while rows := store.history(EXPORT_ROWS):
-        write([row for _, row in rows], rows[0][0])
+        write([row for _, row in rows], rows[0][0], store.log.hex())
         store.forget_history(rows[-1][0])
         count += len(rows)
     return count
 
 
-def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int) -> None:
+def file_name(number: int, log: str) -> str:
+    """What a file is called.
+
+    >>> file_name(7, "0011223344556677"), file_name(7, "")
+    ('000000000007-0011223344556677.parquet', '000000000007.parquet')
+    """
+    return "-".join(filter(None, (f"{number:012}", log))) + ".parquet"
+
+
+def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int, log: str = "") -> None:
     """Write words into their partitions, one file each.
 
     Args:
         folder: Of all partitions.
         rows: With the names of `OBJECT_COLUMNS`.
         number: Of the first; names the files.
+        log: Whose number that is: 16 hex digits of the region's file, or "".
 
     Raises:
         DaemonError: pyarrow is missing, or the folder cannot be written.
     """
     for (swarm, day), table in tables_of(rows):
-        path = folder / "objects" / f"swarm={swarm}" / f"day={day}" / f"{number:012}.parquet"
+        path = folder / "objects" / f"swarm={swarm}" / f"day={day}" / file_name(number, log)
         try:
             if path.exists():
                 table = over(path, None, table)

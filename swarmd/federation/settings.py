@@ -5,6 +5,7 @@ region.key         its Ed25519 seed, 0600
 roots/NAME.root    the first root statement of each swarm's fleet
 region.sqlite      what it has heard
 region.lock        held by the process that runs
+export.lock        held by the one that exports
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from msgspec.structs import asdict, replace
 
 from swarmd.config.bridges import fed_prefix_problem
 from swarmd.errors import ConfigError
-from swarmd.federation.whole_files import locked
+from swarmd.federation.whole_files import locked, make_for_owner
 from swarmd.identity.files import (
     IdentityFileError,
     read_to_rewrite,
@@ -36,6 +37,7 @@ from swarmd_protocols.trust.payloads import NAME_PATTERN
 from swarmd_protocols.trust.trust import Trust
 
 CONFIG_FILE, KEY_FILE, LOCK_FILE, ROOTS = "region.toml", "region.key", "region.lock", "roots"
+EXPORT_LOCK_FILE = "export.lock"
 _Name = Annotated[str, Meta(max_length=64, pattern=NAME_PATTERN)]
 _HEAD = """# A region above many swarms (docs/federation.md).
 # paths = ["mqtt://broker-1:1883", "mqtt://broker-2:1883"]
@@ -107,6 +109,23 @@ def alone_with(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
     with locked(descriptor, path, f"the region in {folder} runs already; end that process first", ConfigError):
+        yield
+
+
+@contextlib.contextmanager
+def exporting(folder: Path) -> Iterator[None]:
+    """Be the only process that exports of this region: of two, one would forget what the other writes over.
+
+    Raises:
+        ConfigError: Another one does, or the lock cannot be taken.
+    """
+    path = folder / EXPORT_LOCK_FILE
+    try:
+        make_for_owner(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
+    with locked(descriptor, path, f"another export of the region in {folder} runs; wait until it is done", ConfigError):
         yield
 
 

@@ -27,6 +27,7 @@ from swarmd.federation import seers
 from swarmd.federation.bounds import tidy_history, tidy_swarm
 from swarmd.federation.lives import next_life
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer, object_row
+from swarmd.federation.whole_files import make_for_owner
 from swarmd.sqlite_files import open_sound
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.federation.gate import Pin, RecordRow
@@ -107,7 +108,7 @@ class Store:
                 self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                _make_for_owner(path)
+                make_for_owner(path)
                 self._db = open_sound(
                     path, ("synchronous=FULL", "wal_autocheckpoint=1000", "journal_size_limit=8388608"), _SCHEMA
                 )
@@ -415,16 +416,6 @@ class Store:
 
     def _keep(self, name: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-
-def _make_for_owner(path: Path) -> None:
-    """Make a file that is missing for whom its folder belongs to: who sends or exports may be another than who runs."""
-    with contextlib.suppress(FileExistsError), path.open("xb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        folder = path.parent.stat()
-        with contextlib.suppress(OSError):
-            # That very file: whose folder it is may put a link to another's in its place meanwhile.
-            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
 
 
 def candidates_of(store: Store, swarm: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from swarmd.errors import DaemonError
 from swarmd.federation.asking import import_duckdb, question
-from swarmd.federation.history import arrow_of, ask_files, day_of, over, packed, tables_of, write_words
+from swarmd.federation.history import arrow_of, ask_files, day_of, file_name, over, packed, tables_of, write_words
 from swarmd.federation.rows import ObjectQuery
 
 _FILE = re.compile(r"/objects/swarm=([^/]+)/day=([^/]+)/[^/]+\.parquet\Z")
@@ -71,18 +71,18 @@ def stored(address: str) -> Stored:
     return Stored(files, base.rstrip("/"), name)
 
 
-def write_stored(place: Stored, rows: Sequence[Mapping[str, Any]], number: int) -> None:
+def write_stored(place: Stored, rows: Sequence[Mapping[str, Any]], number: int, log: str = "") -> None:
     """As `history.write_words`.
 
     Raises:
         DaemonError: The store takes nothing.
     """
     if place.folder is not None:
-        write_words(place.folder, rows, number)
+        write_words(place.folder, rows, number, log)
         return
     arrow = arrow_of()
     for (swarm, day), table in tables_of(rows):
-        path = f"{place.base}/objects/swarm={swarm}/day={day}/{number:012}.parquet"
+        path = f"{place.base}/objects/swarm={swarm}/day={day}/{file_name(number, log)}"
         try:
             place.files.create_dir(path.rpartition("/")[0], recursive=True)
             if place.files.get_file_info(path).is_file:

@@ -39,12 +39,13 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path, pattern: str) -> Iterator[None]:
+def alone_in(folder: Path, *patterns: str) -> Iterator[None]:
     """Be the only writer of a folder, and begin with removing what one that was killed left of a file.
 
     Args:
         folder: Made where it is missing.
-        pattern: Which files below it the writer writes, as `Path.glob` takes it. Drafts of those go, and nothing else.
+        patterns: Which files below it the writer writes, as `Path.glob` takes them. Drafts of those go, and nothing
+            else.
 
     Raises:
         DaemonError: Another one writes there, or the folder cannot be made.
@@ -56,7 +57,7 @@ def alone_in(folder: Path, pattern: str) -> Iterator[None]:
         raise DaemonError(f"{folder} cannot be written: {error.strerror or error}") from error
     with locked(descriptor, folder, f"another export writes into {folder}; wait until it is done", DaemonError):
         try:
-            for draft in folder.glob(pattern + DRAFT):
+            for draft in [one for pattern in patterns for one in folder.glob(pattern + DRAFT)]:
                 if draft.is_file():
                     draft.unlink(missing_ok=True)
         except OSError as error:
@@ -84,6 +85,20 @@ def locked(descriptor: int, path: Path, busy: str, refusal: type[DaemonError]) -
         yield
     finally:
         os.close(descriptor)
+
+
+def make_for_owner(path: Path) -> None:
+    """Make a file that is missing for whom its folder belongs to: who sends or exports may be another than who runs.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    with contextlib.suppress(FileExistsError), path.open("xb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        folder = path.parent.stat()
+        with contextlib.suppress(OSError):
+            # That very file: whose folder it is may put a link to another's in its place meanwhile.
+            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
 
 
 def _make_folder(folder: Path) -> None:

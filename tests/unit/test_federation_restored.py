@@ -223,7 +223,7 @@ def test_an_export_that_forgets_what_lies_there_breaks_the_law(tmp_path: Path, m
 
     monkeypatch.setattr(history, "over", lambda path, system, table: table)
     with pytest.raises(AssertionError):
-        exported_words_stay(tmp_path, "")
+        exported_words_stay(tmp_path, "backup.sqlite")
 
 
 def test_numbers_without_a_clock_break_the_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

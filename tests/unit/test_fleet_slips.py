@@ -18,7 +18,8 @@ from swarmd.config.loading import load
 from swarmd.errors import ConfigError, DaemonError
 from swarmd.federation.marks import Marks
 from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config
-from swarmd.federation.store import FILE_NAME, Store, _make_for_owner
+from swarmd.federation.store import FILE_NAME, Store
+from swarmd.federation.whole_files import make_for_owner
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.neighbours.words import Agreement, encode_agreement, seal_agreement
 from swarmd_protocols.trust.identity import dev_root
@@ -214,7 +215,7 @@ def test_the_regions_account_is_given_no_other_file(tmp_path: Path, monkeypatch:
         return real(self, **named)
 
     monkeypatch.setattr(Path, "stat", stat)
-    _make_for_owner(region / FILE_NAME)
+    make_for_owner(region / FILE_NAME)
     assert real(other).st_uid == os.geteuid()
 
 
