@@ -1,4 +1,9 @@
-"""What every SQLite file of the daemon needs when it is damaged or its disk fails."""
+"""What every SQLite file of the daemon needs when it is damaged, of a later version, or its disk fails.
+
+`PRAGMA user_version` is the number of a file's schema; 0 is 1, of before files had one. It rises with what an older
+version would misread. What is only added, as a table, an index or a column with a default, leaves it, so that one
+version back works on the same file.
+"""
 
 import contextlib
 import errno
@@ -32,6 +37,30 @@ LOG_KEPT_BYTES = 512 << 10
 that grows makes each sync dearer."""
 
 
+SCHEMA_VERSION = 1
+"""Of all files, as long as none has needed another."""
+
+
+class LaterFileError(sqlite3.DatabaseError):
+    """A later version of swarmd wrote this file; it is as it was."""
+
+
+def check_version(database: sqlite3.Connection) -> int:
+    """The number of a file's schema, where this version can read it.
+
+    Raises:
+        LaterFileError: It cannot.
+        sqlite3.Error: The file cannot be read, or is damaged.
+    """
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if not 0 <= version <= SCHEMA_VERSION:
+        raise LaterFileError(
+            f"a later version of swarmd wrote it (schema {version}, and this one knows {SCHEMA_VERSION}): run that "
+            "version, or put back the copy from before it"
+        )
+    return version or 1
+
+
 def open_sound(path: Path, settings: Sequence[str], schema: str, look: str = "quick_check") -> sqlite3.Connection:
     """Open a file that only its owner reads, in WAL mode with a small cache and log, and look whether it is sound.
 
@@ -42,6 +71,7 @@ def open_sound(path: Path, settings: Sequence[str], schema: str, look: str = "qu
         look: "quick_check", or "integrity_check", which compares each index with its table and takes longer.
 
     Raises:
+        LaterFileError: A later version wrote it; nothing in it has changed.
         sqlite3.Error: It cannot be opened, or is damaged.
     """
     try:
@@ -52,10 +82,15 @@ def open_sound(path: Path, settings: Sequence[str], schema: str, look: str = "qu
         raise refused from error
     database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
     try:
+        check_version(database)
         bounds = (f"cache_size=-{CACHE_KIB}", f"wal_autocheckpoint={LOG_PAGES}", f"journal_size_limit={LOG_KEPT_BYTES}")
         for setting in ("journal_mode=WAL", *bounds, *settings):
             database.execute(f"PRAGMA {setting}")
-        database.executescript(schema)
+        begin = "BEGIN"
+        if database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            begin = f"BEGIN IMMEDIATE; PRAGMA user_version={SCHEMA_VERSION}"
+        # Whole or not at all: tables without their number would be taken for those of schema 1.
+        database.executescript(f"{begin}; {schema}; COMMIT")
         verdict = database.execute(f"PRAGMA {look}(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(str(verdict))
@@ -100,15 +135,26 @@ def in_words(path: Path, error: Exception) -> str:
     """What a file's failure is, for people, and what to do about it."""
     if is_the_disk(error):
         return f"{path} cannot be used now: {error}; look at its disk, its rights, and who else writes it"
+    if isinstance(error, LaterFileError):
+        return f"{path} stays as it is: {error}"
     return f"{path} is damaged, or of another version: {error}; put it back from a copy, or move it away"
 
 
-def move_aside(path: Path) -> Path:
-    """Give a damaged file, with its log, a name of its own beside it; returns that name."""
+def move_aside(path: Path, cause: Exception) -> Path:
+    """Give a file that is damaged, or of a later version, a name of its own beside it, with its log.
+
+    Args:
+        path: Which.
+        cause: What was found; tells the two apart in the name.
+
+    Returns:
+        That name.
+    """
+    word = "later" if isinstance(cause, LaterFileError) else "corrupt"
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     number = 0
     while True:
-        aside = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+        aside = path.with_name(f"{path.name}.{word}-{stamp}-{number}")
         if not aside.exists():
             break
         number += 1

@@ -290,7 +290,7 @@ class Journal:
             self._database.close()
             self._database = None
         kept = _salvage(self._path)
-        aside = move_aside(self._path)
+        aside = move_aside(self._path, cause)
         self.recovered_from = aside
         self._alarm(
             "journal_corrupt",

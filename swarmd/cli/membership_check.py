@@ -8,6 +8,7 @@ from typing import Any
 from swarmd.api.control import ControlClient, socket_folders
 from swarmd.errors import DaemonError
 from swarmd.identity.remedies import out_code
+from swarmd.sqlite_files import check_version
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.trust.identity import Identity, open_trust
 from swarmd_protocols.trust.trust import TRUST_JOURNAL
@@ -54,6 +55,7 @@ def remembered_problem(identity: Identity, state: Path) -> tuple[str, str]:
         return "", ""
     try:
         with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as journal:
+            check_version(journal)
             high = TRUST_JOURNAL[:-1] + bytes([TRUST_JOURNAL[-1] + 1])
             rows = journal.execute("SELECT key, value FROM records WHERE key >= ? AND key < ?", (TRUST_JOURNAL, high))
             records = dict(rows.fetchall())
@@ -61,7 +63,7 @@ def remembered_problem(identity: Identity, state: Path) -> tuple[str, str]:
         return (
             "",
             "",
-        )  # The check of the state's folder, and the daemon's own start, speak of a journal that is damaged.
+        )  # The check of the state's folder, and the daemon's own start, speak of a damaged or later one.
     why_out = open_trust(identity, records, NaClCrypto()).why_out(identity.node)
     return f"the swarm does not hear this node: it is {why_out}" if why_out else "", out_code(why_out)
 

@@ -154,7 +154,7 @@ class PageFile:
             except sqlite3.DatabaseError as error:
                 if is_the_disk(error):
                     raise
-                move_aside(self._path)
+                move_aside(self._path, error)
                 self._database = self._open()
         return self._database
 

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from swarmd.events.record import EventRecord
-from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
+from swarmd.sqlite_files import check_version, is_the_disk, move_aside, open_sound
 
 FILE_NAME = "events.sqlite"
 WAITING_MAX = 2_000
@@ -196,7 +196,7 @@ class EventStore:
             if is_the_disk(error):
                 raise
             rows = self._salvage()
-            self.moved_aside = move_aside(self._path)
+            self.moved_aside = move_aside(self._path, error)
             database = self._connect()
             with contextlib.suppress(sqlite3.Error):
                 database.executemany(f"INSERT OR IGNORE INTO events VALUES ({','.join('?' * 12)})", rows)
@@ -374,4 +374,5 @@ def select(database: sqlite3.Connection, query: Query) -> list[EventRecord]:
 def read_file(path: Path, query: Query) -> list[EventRecord]:
     """What a file of events holds, where no daemon runs that could be asked; raises `sqlite3.Error`."""
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        check_version(database)
         return select(database, query)

@@ -132,8 +132,8 @@ class Gateway:
         self._place = Place(swarm_key(decode_envelope(above.first_root).digest, daemon.info().swarm), Way.UP, node)
         settings = self._settings
         self._outbox = Outbox(self._folder() / FILE_NAME, settings.outbox_bytes, settings.retain_s)
-        if self._outbox.moved_aside is not None:
-            daemon.note_problem("gateway", f"the outbox was damaged and moved to {self._outbox.moved_aside}")
+        if (aside := self._outbox.moved_aside) is not None:
+            daemon.note_problem("gateway", f"the outbox was damaged, or of a later version, and moved to {aside}")
         self._publisher = Publisher(daemon, self._outbox, self._crypto, settings.refresh_s, settings.health_s)
         self._unproven = Unproven(self._outbox, lambda node: above.certificate_statement(node) is not None)
         self._descent = Descent(daemon, self._outbox, self._crypto, settings.bundles)

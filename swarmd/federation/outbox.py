@@ -118,7 +118,7 @@ class Outbox:
             except (sqlite3.Error, ValueError) as error:
                 if is_the_disk(error):
                     raise
-                self.moved_aside = move_aside(path)
+                self.moved_aside = move_aside(path, error)
                 self._db = open_sound(path, settings, _SCHEMA, "integrity_check")
             self.epoch = os.urandom(EPOCH_BYTES)
             stored = int.from_bytes(self._fact("life"), "big")

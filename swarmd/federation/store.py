@@ -28,7 +28,7 @@ from swarmd.federation.bounds import tidy_history, tidy_swarm
 from swarmd.federation.lives import next_life
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer, object_row
 from swarmd.federation.whole_files import make_for_owner
-from swarmd.sqlite_files import open_sound
+from swarmd.sqlite_files import check_version, in_words, open_sound
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.federation.gate import Pin, RecordRow
 from swarmd_protocols.federation.objects import EPOCH_UNIX_MS, Derived
@@ -106,6 +106,7 @@ class Store:
                 # As an address of its own making: a folder's name may hold what ends or changes one.
                 address = f"{path.absolute().as_uri()}?mode=ro"
                 self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)
+                check_version(self._db)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 make_for_owner(path)
@@ -118,7 +119,7 @@ class Store:
                     self._add_column(table, _SEEN_BY)
                 self._db.executescript(_INDICES)
         except (OSError, sqlite3.Error) as error:
-            raise DaemonError(f"the region's file {path} cannot be opened: {error}") from error
+            raise DaemonError(f"the region's file {in_words(path, error)}") from error
         self._origins: dict[str, Plane | None] = {}
         self._written: set[str] = set()
         """Swarms of which something was written since their bounds were looked at."""

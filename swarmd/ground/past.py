@@ -238,7 +238,7 @@ class Past:
         except sqlite3.DatabaseError as error:
             if is_the_disk(error):
                 raise DaemonError(f"{self._path}: {error}; make room, or name another --state") from error
-            move_aside(self._path)
+            move_aside(self._path, error)
             return open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
 
     def _newest(self) -> int:

@@ -253,7 +253,7 @@ async def test_the_last_page_is_written_at_the_end(tmp_path: Path) -> None:
 def test_a_damaged_file_that_cannot_be_moved_aside_is_said_and_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(path: Path) -> Path:
+    def no_room(path: Path, cause: Exception) -> Path:
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr("swarmd.events.pages.move_aside", no_room)
