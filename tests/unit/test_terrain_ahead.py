@@ -29,7 +29,7 @@ class Gated:
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, float]] = []
-        self.gate = threading.Semaphore(0)
+        self.gate, self.called = threading.Semaphore(0), threading.Semaphore(0)
         self.most = self.now = 0
         self.error: Exception | None = None
 
@@ -37,6 +37,7 @@ class Gated:
         self.asked.append((latitude_deg, longitude_deg))
         self.now += 1
         self.most = max(self.most, self.now)
+        self.called.release()
         assert self.gate.acquire(timeout=PATIENCE_S)
         self.now -= 1
         if self.error is not None:
@@ -54,9 +55,15 @@ class Flight:
         self.reader = Gated()
         self.ahead = ReadAhead(self.reader, lambda: self.now_s)
         self.terrain = Terrain(self.ahead, TerrainRule("drawn.tif", 0.0, level=level))
+        self._begun: threading.Thread | None = None
 
     def at(self, north_m: float) -> Pose:
-        return self.terrain.stand(make_pose(0, *offset(*AT, 0.0, north_m), 50.0, 0.0, -60.0, 0.0))
+        """Once whoever was begun has called the reader."""
+        pose = self.terrain.stand(make_pose(0, *offset(*AT, 0.0, north_m), 50.0, 0.0, -60.0, 0.0))
+        if self.ahead._thread not in (None, self._begun):
+            self._begun = self.ahead._thread
+            assert self.reader.called.acquire(timeout=PATIENCE_S)
+        return pose
 
     def read(self) -> None:
         """Let the patch that is wanted be read, and wait until it is."""
