@@ -205,6 +205,11 @@ def test_the_export_is_coco(tmp_path: Path) -> None:
 # --- Swapping --------------------------------------------------------------------------------------------------------
 
 
+def _swapper(eye: Eye, done: list[SwapDone], kind: type[Swapper] = Swapper, path: str = "") -> Swapper:
+    """No model is refused because a busy machine takes long over it."""
+    return kind(eye, EyeOptions(), done.append, lambda text: None, path, frame_interval_ms=60_000.0)
+
+
 @pytest.mark.slow
 def test_many_swaps_lose_no_frame_and_never_hold_the_loop(tmp_path: Path) -> None:
     """SWARMD_SWAPS=1000 for the long run; the frames go on while each model is loaded, checked and handed over."""
@@ -213,7 +218,7 @@ def test_many_swaps_lose_no_frame_and_never_hold_the_loop(tmp_path: Path) -> Non
     first, second = write_bundle(tmp_path / "a"), write_bundle(tmp_path / "b")
     eye = Eye.open(load_bundle(first), EyeOptions())
     done: list[SwapDone] = []
-    swapper = Swapper(eye, EyeOptions(), done.append, lambda text: None)
+    swapper = _swapper(eye, done)
     frame = Frame(0, 0, RNG.integers(0, 256, (256, 320), dtype=np.uint8))
     frames = 0
     handovers: list[float] = []
@@ -257,7 +262,7 @@ def test_the_next_swap_need_not_wait_for_the_thread_of_the_last(tmp_path: Path) 
     """A thread that has left its model and is about to end once made one swap in thousands be refused."""
     bundle = write_bundle(tmp_path)
     done: list[SwapDone] = []
-    swapper = _SlowToEnd(Eye.open(load_bundle(bundle), EyeOptions()), EyeOptions(), done.append, lambda text: None)
+    swapper = _swapper(Eye.open(load_bundle(bundle), EyeOptions()), done, _SlowToEnd)
     frame = Frame(0, 0, RNG.integers(0, 256, (256, 320), dtype=np.uint8))
     deadline = time.monotonic() + 60
     for swap in range(3):
@@ -291,7 +296,7 @@ def _seen_until(swapper: Swapper, done: list[SwapDone], count: int) -> None:
 def test_of_two_orders_the_newer_counts_also_while_the_older_is_prepared(tmp_path: Path) -> None:
     first, second, third = _bundles(tmp_path, "abc")
     done: list[SwapDone] = []
-    swapper = Swapper(Eye.open(load_bundle(first), EyeOptions()), EyeOptions(), done.append, lambda text: None)
+    swapper = _swapper(Eye.open(load_bundle(first), EyeOptions()), done)
     swapper.begin(first, "")  # It waits for live frames to be shadowed.
     swapper.begin(second, "")
     swapper.begin(third, "")
@@ -315,7 +320,7 @@ def test_a_model_that_waits_for_a_frame_is_not_taken_after_another_was_ordered(
     good, trial = _bundles(tmp_path, "ab")
     eye = Eye.open(load_bundle(good), EyeOptions())
     done: list[SwapDone] = []
-    swapper = Swapper(eye, EyeOptions(), done.append, lambda text: None, good)
+    swapper = _swapper(eye, done, path=good)
     swapper.begin(trial, "")
     deadline = time.monotonic() + 60
     while swapper._pending is None:
@@ -356,7 +361,7 @@ def test_an_order_is_the_newest_also_where_it_comes_while_another_ends(tmp_path:
     """Between the end of a model and the order that waited for it there was a gap, in which a newer one fell behind."""
     first, waits, newest = _bundles(tmp_path, "abc")
     done = _Late(lambda: swapper.begin(newest, ""))
-    swapper = _Held(Eye.open(load_bundle(first), EyeOptions()), EyeOptions(), done.append, lambda text: None)
+    swapper = _swapper(Eye.open(load_bundle(first), EyeOptions()), done, _Held)
     swapper.begin(first if chosen else str(tmp_path / "nowhere.toml"), "", chosen)
     swapper.begin(waits, "")
     swapper.held.set()
@@ -368,7 +373,7 @@ def test_an_order_is_the_newest_also_where_it_comes_while_another_ends(tmp_path:
 def test_a_swap_that_runs_out_of_memory_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = write_bundle(tmp_path)
     done: list[SwapDone] = []
-    swapper = Swapper(Eye.open(load_bundle(bundle), EyeOptions()), EyeOptions(), done.append, lambda text: None)
+    swapper = _swapper(Eye.open(load_bundle(bundle), EyeOptions()), done)
 
     def exhausted(*arguments: object) -> str:
         raise MemoryError("no more")
@@ -387,7 +392,7 @@ def test_a_swap_that_runs_out_of_memory_is_answered(tmp_path: Path, monkeypatch:
 def test_a_bad_model_never_becomes_the_running_one(tmp_path: Path) -> None:
     eye = Eye.open(load_bundle("zoo:small-320"), EyeOptions())
     done: list[SwapDone] = []
-    swapper = Swapper(eye, EyeOptions(), done.append, lambda text: None)
+    swapper = _swapper(eye, done)
     running = eye.detector
     other = tmp_path / "other"
     other.mkdir()
