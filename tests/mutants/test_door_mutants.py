@@ -43,6 +43,7 @@ def _what_hangs_stays(patch):
 
 
 def _nobody_is_limited(patch):
+    patch.setattr(laws, "PATIENCE_S", 2.0)  # What the law waits for never comes.
     patch.setattr(operators.TokenBuckets, "take", lambda self, who, now_ns: True)
     patch.setattr(operators.TokenBucket, "take", lambda self, now_ns, tokens=1.0: True)
 
@@ -52,6 +53,7 @@ def _who_is_inside_stays(patch):
 
 
 def _files_are_read_once(patch):
+    patch.setattr(laws, "PATIENCE_S", 2.0)  # What the law waits for never comes.
     patch.setattr(operators, "_stamps", lambda settings: [])
 
 
@@ -66,7 +68,6 @@ def _files_are_read_once(patch):
     ],
 )
 def test_the_law_finds_the_fault(monkeypatch, tmp_path, fault, law):
-    monkeypatch.setattr(laws, "PATIENCE_S", 2.0)
     assert_found(fault, lambda: law(tmp_path, monkeypatch), monkeypatch)
 
 
@@ -78,5 +79,4 @@ def test_the_law_finds_the_fault(monkeypatch, tmp_path, fault, law):
     ],
 )
 def test_the_law_of_strangers_finds_the_fault(monkeypatch, tmp_path, fault, law):
-    monkeypatch.setattr(laws, "PATIENCE_S", 2.0)
     assert_found(fault, lambda: law(tmp_path), monkeypatch)
