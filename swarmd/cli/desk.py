@@ -1,6 +1,7 @@
 """What the verbs of a fleet's desk share: keys and passphrases, which swarm is meant, and how members are told."""
 
 import argparse
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,3 +171,27 @@ def send_all(args: argparse.Namespace, signed: "Iterable[Statement]") -> int:
     if not signed:
         print("there is nothing that a member could lack")
     return 0
+
+
+def check_names(name: str, *swarms: str) -> None:
+    """Whether what is signed may be called so, and swarms are.
+
+    Args:
+        name: Of a fact or a neighbour.
+        swarms: Own names of swarms.
+
+    Raises:
+        DaemonError: One is no name.
+    """
+    from swarmd.errors import DaemonError
+    from swarmd_protocols.federation.facts import NAME_MAX, NAME_PATTERN
+    from swarmd_protocols.trust import payloads
+
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise DaemonError(
+            f"{name!r} is no name; write 1 to {NAME_MAX} of a-z, digits, dots, dashes, underlines, the first a letter "
+            "or a digit"
+        )
+    for swarm in swarms:
+        if not re.fullmatch(payloads.NAME_PATTERN, swarm) or len(swarm) > payloads.NAME_MAX_CHARS:
+            raise DaemonError(f"{swarm!r} is no swarm's name; write it as `swarmd status` of a member does")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from swarmd.cli import neighbour_desk
 from swarmd.cli.common import plain, print_json, print_table
-from swarmd.cli.desk import add_passphrase, passphrases
+from swarmd.cli.desk import add_passphrase, check_names, passphrases
 
 if TYPE_CHECKING:
     from swarmd.federation.rows import ObjectQuery, ObjectsAnswer
@@ -109,6 +109,8 @@ def _ask(args: argparse.Namespace) -> int:
     query = ObjectQuery(swarm=args.swarm, limit=1)
     if args.fleet_verb == "objects" and args.live and args.history is not None:
         raise DaemonError("--live asks what stands now and --history what was; give one of them")
+    if args.fleet_verb == "objects" and args.path and not args.live:
+        raise DaemonError("--path is a way to gateways, and the region's disk is asked; give --live too")
     if args.fleet_verb == "objects":
         since_ms = max(0, now_ms - round(1000 * seconds(args.since))) if args.since else 0
         if not 1 <= args.limit <= _LIMIT_MAX:
@@ -218,13 +220,24 @@ def _sign(args: argparse.Namespace) -> int:
     from swarmd.errors import DaemonError
     from swarmd.identity.files import write_named_file
     from swarmd.identity.signers import open_signer
-    from swarmd_protocols.federation.facts import CELL_MAX_CM, CELL_MIN_CM, Fact, encode_fact, message_of, seal_fact
+    from swarmd_protocols.federation.facts import (
+        CELL_MAX_CM,
+        CELL_MIN_CM,
+        TEXT_MAX_BYTES,
+        Fact,
+        encode_fact,
+        message_of,
+        seal_fact,
+    )
     from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS, REVISION_MAX
 
     signer = open_signer(args.key, passphrases(args))
     if signer.role not in ("", "operator"):
         raise DaemonError(f"{args.key} is a key of the role {signer.role}; this takes one of the role operator")
     is_mission = args.fleet_verb == "mission"
+    check_names(args.name, args.swarm)
+    if not is_mission and len(args.text.encode("utf-8", "surrogateescape")) > TEXT_MAX_BYTES:
+        raise DaemonError(f"the words take more than {TEXT_MAX_BYTES} bytes; write fewer")
     corners = _corners(args.area) if is_mission and args.area is not None else ()
     cell_m = args.cell_m if corners else 0.0
     if corners and not CELL_MIN_CM <= cell_m * 100 <= CELL_MAX_CM:

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from swarmd.errors import ControlError, DaemonError
     from swarmd.federation.border import BorderLink
     from swarmd.federation.gateway import Gateway
-    from swarmd.federation.pipes import pipe_maker
+    from swarmd.federation.pipes import check_paths, pipe_maker
     from swarmd.logs import Logger
     from swarmd_protocols.crypto import NaClCrypto
 
@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
     loaded = read()
     config = loaded.config
+    for paths in (config.federation.paths, config.federation.neighbours):
+        check_paths(paths, tls_of(config.federation))
     log = Logger(config.node.name, config.log.level, config.log.format)
     crypto = NaClCrypto()
     identity = compose.open_identity(config, crypto, log)
@@ -91,22 +93,40 @@ def run(args: argparse.Namespace) -> int:
         raise DaemonError(str(error)) from error
 
 
+def region_key_of(config: "FederationConfig") -> bytes:
+    """The region's public key.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    from swarmd.errors import ConfigError
+    from swarmd_protocols.crypto import PUBLIC_KEY_BYTES, SEED_BYTES, NaClCrypto
+    from swarmd_protocols.errors import IdentityError
+    from swarmd_protocols.federation.wire import Pair
+
+    try:
+        key = bytes.fromhex(config.region_key)
+        if len(key) != PUBLIC_KEY_BYTES:
+            raise ValueError(key)
+        Pair(NaClCrypto(), bytes(SEED_BYTES), key)
+    except (ValueError, IdentityError):
+        raise ConfigError(
+            "federation.region_key is not the region's public key, 64 hexadecimal digits: swarmd region show"
+        ) from None
+    return key
+
+
 def settings_of(config: "FederationConfig") -> Any:
     """What the gateway is told.
 
     Raises:
         ConfigError: The region's key is none.
     """
-    from swarmd.errors import ConfigError
     from swarmd.federation.gateway import GatewaySettings
 
-    try:
-        key = bytes.fromhex(config.region_key)
-    except ValueError:
-        raise ConfigError("federation.region_key is 64 hexadecimal digits: swarmd region show") from None
     return GatewaySettings(
         paths=config.paths,
-        region_key=key,
+        region_key=region_key_of(config),
         prefix=config.prefix.strip("/"),
         outbox_bytes=config.outbox_mib << 20,
         retain_s=config.retain_days * 86_400,

@@ -4,7 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-from swarmd.cli.desk import passphrases
+from swarmd.cli.desk import check_names, passphrases
 
 _DAYS_MAX = 36_500
 """A hundred years."""
@@ -40,6 +40,7 @@ def sign(args: argparse.Namespace) -> int:
     from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
     from swarmd_protocols.trust.roots import RootChain
 
+    check_names(args.name, args.swarm, args.other)
     try:
         envelope = decode_envelope(args.root.read_bytes())
         version = RootChain.trust(envelope.encode(), NaClCrypto()).current.version if envelope.kind == "root" else 0

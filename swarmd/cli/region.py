@@ -112,7 +112,7 @@ def _pin(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from swarmd.errors import ConfigError
-    from swarmd.federation.pipes import check_address, pipe_maker
+    from swarmd.federation.pipes import check_paths, pipe_maker
     from swarmd.federation.region import Region
     from swarmd.federation.settings import alone_with, read_config, read_pins, read_seed
     from swarmd.federation.store import FILE_NAME, Store
@@ -126,8 +126,7 @@ def _run(args: argparse.Namespace) -> int:
             f'{args.folder}/region.toml names no path: paths = ["mqtt://HOST:1883"], or ["zenoh://HOST:7447"]'
         )
     tls = _tls(config)
-    for path in paths:
-        check_address(path, tls)
+    check_paths(paths, tls)
     pins, seed = read_pins(args.folder, config), read_seed(args.folder)
 
     def say(text: str) -> None:
@@ -140,12 +139,16 @@ def _run(args: argparse.Namespace) -> int:
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
             # What it keeps is all that there is of some swarms: it is not moved aside by itself.
             raise ConfigError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
-        print(f"swarmd region: {len(pins)} swarms, {len(paths)} paths", flush=True)
+        print(f"swarmd region: {_count(len(pins), 'swarm')}, {_count(len(paths), 'path')}", flush=True)
         await _until_signal(region.run())
 
     with alone_with(args.folder), contextlib.closing(Store(args.folder / FILE_NAME)) as store:
         asyncio.run(live(store))
     return 0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _router(args: argparse.Namespace) -> int:
@@ -213,9 +216,11 @@ def _send(args: argparse.Namespace) -> int:
     try:
         for path in args.what:
             for kind, key, body, words in _rows(path, args.source):
-                _refuse_older(store, found[0], kind, key, body)
+                remark = _look_at(store, found[0], path, kind, key, body)
                 store.send_down(found[0].key.hex(), kind, key, body)
                 print(f"{args.name}: {words}")
+                if remark:
+                    print(f"{path}: {remark}", file=sys.stderr)
     except sqlite3.Error as error:
         raise ConfigError(f"the region's file {in_words(args.folder / FILE_NAME, error)}") from error
     finally:
@@ -223,8 +228,11 @@ def _send(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_older(store: Any, pin: Any, kind: int, key: bytes, body: bytes) -> None:
-    """An older fact would take the place of the newer one, which a gateway that has neither would never hear of."""
+def _look_at(store: Any, pin: Any, path: Path, kind: int, key: bytes, body: bytes) -> str:
+    """What a swarm would pass over is refused here; a remark on what it may.
+
+    An older fact would also take the place of the newer one, which a gateway that has neither would never hear of.
+    """
     from swarmd.errors import ConfigError
     from swarmd.federation.store import held_down
     from swarmd_protocols.crypto import NaClCrypto
@@ -233,19 +241,43 @@ def _refuse_older(store: Any, pin: Any, kind: int, key: bytes, body: bytes) -> N
     from swarmd_protocols.federation.wire import FactKind
     from swarmd_protocols.state.reviews import operators_of
 
+    if kind == FactKind.STATEMENT and _is_another_first(body, pin.root):
+        raise ConfigError(f"{path} is the first root of another fleet than {pin.name} is pinned by")
+    if kind != FactKind.FACT:
+        return ""
+    crypto, said = NaClCrypto(), open_fact(body)
+    if said.fact.swarm != pin.swarm:
+        raise ConfigError(
+            f"{path} is for the swarm {said.fact.swarm}, and {pin.name} is the swarm {pin.swarm}: sign it with "
+            f"--swarm {pin.swarm}"
+        )
     swarm = pin.key.hex()
-    held = held_down(store, swarm, kind, key) if kind == FactKind.FACT else b""
-    if not held:
-        return
-    crypto, said, other = NaClCrypto(), open_fact(body), open_fact(held)
     operators = operators_of(Gate(pin, bytes(32), crypto, store.trust(swarm)).trust.chain)
-    revision = other.fact.revision
+    held = held_down(store, swarm, kind, key)
     # What no operator signed, as far as is known here, keeps nothing out.
-    if said.order < other.order and other.holds(pin.swarm, operators, crypto.verify):
+    if held and said.order < (other := open_fact(held)).order and other.holds(pin.swarm, operators, crypto.verify):
+        revision = other.fact.revision
         raise ConfigError(
             f"{pin.name} is sent revision {revision} of the {other.fact.kind} {other.fact.name} already, and this is "
             f"revision {said.fact.revision}: sign it again with --revision {revision + 1}"
         )
+    if said.public in operators:
+        return ""
+    return "no operator of this fleet who is known here has signed it; it counts once a root names who has"
+
+
+def _is_another_first(statement: bytes, pinned: bytes) -> bool:
+    from swarmd_protocols.crypto import NaClCrypto
+    from swarmd_protocols.errors import ProtocolError
+    from swarmd_protocols.trust.envelopes import decode_envelope
+    from swarmd_protocols.trust.roots import RootChain
+
+    envelope = decode_envelope(statement)
+    try:
+        is_first = envelope.kind == "root" and RootChain.trust(statement, NaClCrypto()).current.version == 1
+    except ProtocolError:
+        return False
+    return is_first and envelope.digest != decode_envelope(pinned).digest
 
 
 def _export(args: argparse.Namespace) -> int:

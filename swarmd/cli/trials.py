@@ -20,6 +20,7 @@ def try_out(config: Config) -> list[Problem]:
     trials: list[Callable[[Config], Iterator[Problem]]] = [
         _listen, _http, _inference, _operators, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
         _plugins, _lending,
+        _federation,
     ]  # fmt: skip
     return [problem for trial in trials for problem in trial(config)]
 
@@ -192,6 +193,35 @@ def _broker(config: Config) -> Iterator[Problem]:
             tls_context(mqtt)
     except DaemonError as error:
         yield "mqtt.ca_file", str(error)
+
+
+def _federation(config: Config) -> Iterator[Problem]:
+    """What `swarmd gateway` would refuse, or try again without end."""
+    from swarmd.cli.gateway import region_key_of, tls_of
+    from swarmd.errors import ConfigError
+    from swarmd.federation.pipes import check_files, check_paths
+
+    settings = config.federation
+    files = tls_of(settings)
+    for key, paths in (("federation.paths", settings.paths), ("federation.neighbours", settings.neighbours)):
+        try:
+            check_paths(paths, files)
+            check_files(paths, files)
+        except ConfigError as error:
+            yield key, str(error)
+        except DaemonError as error:
+            name, _, problem = str(error).partition(" ")
+            yield (
+                ("federation.password_file", problem) if name == "password_file" else ("federation.ca_file", str(error))
+            )
+    if not settings.paths and not settings.region_key:
+        return
+    try:
+        region_key_of(settings)
+    except DaemonError as error:
+        yield "federation.region_key", str(error).removeprefix("federation.region_key ")
+    if not settings.paths:
+        yield "federation.paths", 'is empty, and a region is named; write the way to it, such as ["mqtt://broker:1883"]'
 
 
 def _dds(config: Config) -> Iterator[Problem]:

@@ -179,6 +179,8 @@ class Descent:
         above = self._daemon.above
         swarm, operators = self._daemon.info().swarm, above.operators()
         key = note_key(said.fact.name)
+        if said.fact.swarm != swarm:
+            raise WireError(f"the {said.fact.kind} {said.fact.name!r} is for the swarm {said.fact.swarm!r}")
         if not said.holds(swarm, operators, self._crypto.verify):
             text = f"the {said.fact.kind} {said.fact.name!r} is signed by no operator of this swarm's fleet"
             if said.public in operators or not said.holds(swarm, frozenset([said.public]), self._crypto.verify):

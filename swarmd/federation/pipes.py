@@ -3,7 +3,24 @@
 from collections.abc import Sequence
 
 from swarmd.config.bridges import MqttConfig
+from swarmd.errors import ConfigError
 from swarmd.federation.uplink import MakeUplink, OnFrame, Uplink
+
+CREDENTIALS = "/run/credentials/"
+"""Where systemd puts what a unit is given, while the unit runs."""
+
+
+def check_paths(paths: Sequence[str], files: MqttConfig) -> None:
+    """Whether these can be the paths of one process.
+
+    Raises:
+        ConfigError: One is no address or is named twice, or its library is not installed.
+    """
+    for address in paths:
+        check_address(address, files)
+        if paths.count(address) > 1:
+            # A broker lets one client of a name in: the two would shut each other out for ever.
+            raise ConfigError(f"{address} is named twice; a second path is another broker or router")
 
 
 def check_address(address: str, files: MqttConfig) -> None:
@@ -17,10 +34,40 @@ def check_address(address: str, files: MqttConfig) -> None:
 
         uplink_zenoh.read_address(address)
         uplink_zenoh.import_zenoh()
+    elif address.partition("://")[0] not in ("mqtt", "mqtts"):
+        raise ConfigError(
+            f"{address!r} is no path; write mqtt://HOST:PORT or mqtts://USER@HOST:PORT for a broker, zenoh://HOST:PORT "
+            "for a router"
+        )
     else:
         from swarmd.federation.uplink_mqtt import read_address
 
         read_address(address, files)
+
+
+def check_files(paths: Sequence[str], files: MqttConfig) -> None:
+    """Whether what these paths are opened with lies on this device.
+
+    Args:
+        paths: Such as `check_paths` has let through.
+        files: Of certificates, and of the password. What systemd hands over at the start alone is not looked for.
+
+    Raises:
+        DaemonError: A file is missing, is none, or can be read by others.
+    """
+    for address in paths:
+        if is_zenoh(address):
+            from swarmd.federation.uplink_zenoh import read_address, settings_of
+
+            if not files.key_file.startswith(CREDENTIALS):
+                settings_of(read_address(address), "", files)
+            continue
+        from swarmd.bridges.mqtt.credentials import read_secret, tls_context
+
+        if files.password_file and not files.password_file.startswith(CREDENTIALS):
+            read_secret(files.password_file)
+        if address.startswith("mqtts:") and not files.key_file.startswith(CREDENTIALS):
+            tls_context(files)
 
 
 def is_zenoh(address: str) -> bool:

@@ -1,6 +1,7 @@
 """What a region keeps of its swarms, as rows, and what is asked of them: one form for SQLite, Parquet and answers."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -90,6 +91,18 @@ class ObjectsAnswer(msgspec.Struct, frozen=True):
     """Rows with the names of `OBJECT_COLUMNS`, and `name`: the swarm's; the newest first."""
     is_cut: bool = False
     """There are more than `limit`."""
+
+
+_NAMES = tuple(name for name, _ in OBJECT_COLUMNS)
+
+
+def told(row: Sequence[Any], plane: Plane | None) -> dict[str, Any]:
+    """A kept word by its columns; it has a latitude also where no origin was known yet when it was said."""
+    found = dict(zip(_NAMES, row, strict=True))
+    is_placed = found["east_m"] is not None and found["north_m"] is not None
+    if found["latitude_deg"] is None and is_placed and plane is not None:
+        found["latitude_deg"], found["longitude_deg"] = plane.to_wgs84(found["east_m"], found["north_m"])
+    return found
 
 
 def object_row(

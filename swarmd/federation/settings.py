@@ -10,6 +10,7 @@ export.lock        held by the one that exports
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -33,12 +34,14 @@ from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.federation.gate import Pin
 from swarmd_protocols.trust.envelopes import decode_envelope
-from swarmd_protocols.trust.payloads import NAME_PATTERN
+from swarmd_protocols.trust.payloads import NAME_MAX_CHARS, NAME_PATTERN
 from swarmd_protocols.trust.trust import Trust
 
 CONFIG_FILE, KEY_FILE, LOCK_FILE, ROOTS = "region.toml", "region.key", "region.lock", "roots"
 EXPORT_LOCK_FILE = "export.lock"
-_Name = Annotated[str, Meta(max_length=64, pattern=NAME_PATTERN)]
+_Name = Annotated[str, Meta(max_length=NAME_MAX_CHARS, pattern=NAME_PATTERN)]
+QUOTA_MAX_KIB_S = 1 << 20
+"""A swarm's quota at most: no line is faster."""
 _HEAD = """# A region above many swarms (docs/federation.md).
 # paths = ["mqtt://broker-1:1883", "mqtt://broker-2:1883"]
 # [[swarm]] entries are added by: swarmd region pin
@@ -52,7 +55,7 @@ class SwarmEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What it is called here."""
     swarm: _Name
     """Its own name."""
-    quota_kib_s: Annotated[int, Meta(ge=1, le=1 << 20)] = 128
+    quota_kib_s: Annotated[int, Meta(ge=1, le=QUOTA_MAX_KIB_S)] = 128
     """What its gateways may say, KiB a second."""
     quota_burst_mib: Annotated[int, Meta(ge=1, le=1 << 14)] = 16
     """What they may say at once."""
@@ -211,13 +214,21 @@ def add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     try:
         msgspec.convert(asdict(entry), SwarmEntry)
     except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"{entry.name!r} cannot be let in: {error}; choose a name of letters, digits, - and _, and a quota of "
-            "1 KiB/s or more"
-        ) from error
+        raise ConfigError(f"{entry.name!r} cannot be let in: {_why(entry)}") from error
     read_config(folder)  # Where there is none it says how one is made.
     with locked_folder(folder):
         _add_pin(folder, entry, root)
+
+
+def _why(entry: SwarmEntry) -> str:
+    """What keeps an entry out, for people."""
+    for name in (entry.name, entry.swarm):
+        if not re.fullmatch(NAME_PATTERN, name) or len(name) > NAME_MAX_CHARS:
+            return (
+                f"{name!r} is no name; write 1 to {NAME_MAX_CHARS} letters, digits, dots, dashes, underlines, the "
+                "first a letter or a digit"
+            )
+    return f"{entry.quota_kib_s} is no quota; write --quota-kib-s 1 to {QUOTA_MAX_KIB_S:,}"
 
 
 def _add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:

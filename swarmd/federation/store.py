@@ -26,7 +26,7 @@ from swarmd.errors import DaemonError
 from swarmd.federation import seers
 from swarmd.federation.bounds import tidy_history, tidy_swarm
 from swarmd.federation.lives import next_life
-from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer, object_row
+from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer, object_row, told
 from swarmd.federation.whole_files import make_for_owner
 from swarmd.sqlite_files import check_version, in_words, open_sound
 from swarmd_models.geo.positions import Plane
@@ -270,7 +270,7 @@ class Store:
         rows = self._db.execute(
             f"SELECT number, {', '.join(_NAMES)} FROM history ORDER BY number LIMIT ?", (limit,)
         ).fetchall()
-        return [(row[0], dict(zip(_NAMES, row[1:], strict=True))) for row in rows]
+        return [(row[0], told(row[1:], self._plane(row[1]))) for row in rows]
 
     def forget_history(self, last: int) -> None:
         """Words up to this number are exported."""
@@ -362,9 +362,7 @@ class Store:
             "ORDER BY o.last_ms DESC LIMIT ?"
         )
         rows = self._db.execute(text, (*values, query.limit + 1)).fetchall() if wanted else []
-        objects = tuple(
-            dict(zip(_NAMES, row, strict=True)) | {"name": swarms[row[0]][0]} for row in rows[: query.limit]
-        )
+        objects = tuple(told(row, self._plane(row[0])) | {"name": swarms[row[0]][0]} for row in rows[: query.limit])
         return ObjectsAnswer(
             now_ms, self._sites(swarms, wanted, objects, now_ms, stale_ms), objects, len(rows) > query.limit
         )

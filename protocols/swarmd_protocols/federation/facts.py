@@ -30,6 +30,8 @@ FACT_MAX_BYTES = NOTE_VALUE_MAX_BYTES
 """A fact is the value of a note."""
 NAME_MAX = 40
 """Characters of a fact's name: with its prefix it is the key of a note."""
+NAME_PATTERN = rf"\A[a-z0-9][a-z0-9._-]{{0,{NAME_MAX - 1}}}\Z"
+"""Small letters, digits, dots, dashes and underlines; the first is a letter or a digit."""
 TEXT_MAX_BYTES = 200
 """UTF-8 bytes of a note's words: with everything else at its largest it still is the value of a note."""
 CORNERS_MAX = 16
@@ -48,7 +50,7 @@ class Fact(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
 
     swarm: Annotated[str, Meta(max_length=NAME_MAX_CHARS)]
     kind: Annotated[str, Meta(pattern=rf"\A(?:{MISSION}|{NOTE})\Z")]
-    name: Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9._-]{0,39}\Z")]
+    name: Annotated[str, Meta(pattern=NAME_PATTERN)]
     """Of two facts of one name the one with the greater order counts."""
     revision: Annotated[int, Meta(ge=1, le=REVISION_MAX)]
     """One more than that of the fact that it replaces."""

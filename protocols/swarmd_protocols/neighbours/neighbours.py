@@ -261,7 +261,8 @@ class Neighbours:
         operators = operators_of(self.trust.chain)
         if not judged({"": statement}, self.trust.swarm, operators, self._crypto.verify):
             raise StateError(
-                "no operator of this fleet has signed this agreement: sign it with a key that swarmd keys role named"
+                "no operator whom this member knows has signed this agreement: sign it with a key that swarmd keys "
+                "role named, or hand over the root that names it first (swarmd keys push)"
             )
         # Held against all that are kept, those that have ended and do not count any more as well.
         held = judged(self._kept, self.trust.swarm, operators, self._crypto.verify).get(said.key)
