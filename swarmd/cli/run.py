@@ -41,6 +41,10 @@ def run(args: argparse.Namespace) -> int:
 
     loaded = read()
     log = Logger(loaded.config.node.name, loaded.config.log.level, loaded.config.log.format)
+    if loaded.config.federation.paths or loaded.config.federation.neighbours:
+        log.warning(
+            "no_gateway", text="[federation] is for swarmd gateway: swarmd run speaks to no region or neighbour"
+        )
 
     async def live() -> int:
         with sliced(asyncio.get_running_loop()):  # What is imported stays; the collector need not walk it ever again.

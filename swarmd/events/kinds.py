@@ -162,8 +162,9 @@ ALERTS: dict[str, AlertKind] = {
     "region-lost": AlertKind(
         _W,
         "the region above does not answer this gateway; what it has to tell waits on the disk",
-        "Look at the reason. See that `swarmd region run` runs, that `federation.region_key` is what `swarmd region "
-        "show` prints, and that `swarmd region pin` got the fleet's first root and, by `--swarm`, its own name.",
+        "Look at the reason. See that `swarmd region run` runs, by a broker or router that this gateway reaches too, "
+        "that `federation.region_key` is what `swarmd region show` prints, and that `swarmd region pin` got the "
+        "fleet's first root and, by `--swarm`, its own name.",
         "the region answers",
     ),
     "no-fix": AlertKind(

@@ -70,6 +70,16 @@ def test_a_gateway_does_not_start_on_what_is_no_path(
     assert "'htp://broker' is no path" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("key", ["paths", "neighbours"])
+def test_who_runs_no_gateway_is_told_that_it_speaks_to_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    (tmp_path / "swarmd.toml").write_text(f'[federation]\n{key} = ["mqtt://broker"]\n[pose]\nsource = "fixed:1,2"\n')
+    arguments = ["run", "-c", str(tmp_path / "swarmd.toml"), "--dev-fleet", str(tmp_path / "fleet"), "--no-eye"]
+    assert main([*arguments, "--state", str(tmp_path / "state"), "--name", "a"]) == 1, "its pose is none"
+    assert "swarmd run speaks to no region or neighbour" in capsys.readouterr().err
+
+
 def test_one_broker_twice_is_no_second_path() -> None:
     check_paths(["mqtt://a", "mqtt://b"], MqttConfig())
     with pytest.raises(ConfigError, match="mqtt://a is named twice"):
