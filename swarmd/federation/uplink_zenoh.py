@@ -137,8 +137,9 @@ def settings_of(address: ZenohAddress, prefix: str, files: MqttConfig) -> dict[s
         "mode": "router" if address.is_router else "client",
         "connect/endpoints": address.connect,
         "listen/endpoints": address.listen,
-        # A router opens at once and connects when it can; a client that finds nobody says so, and tries again here.
-        "connect/timeout_ms": 0 if address.is_router else CONNECT_TIMEOUT_MS,
+        # A router opens at once and connects when it can, for as long as it takes (0 would be one attempt); a client that
+        # finds nobody says so, and tries again here.
+        "connect/timeout_ms": -1 if address.is_router else CONNECT_TIMEOUT_MS,
         "connect/exit_on_failure": False,
         "connect/retry": {
             "period_init_ms": 200,
@@ -310,7 +311,10 @@ class ZenohUplink:
 
     def _alone(self) -> str:
         if self._address.connect:
-            return f"router {self.name}: the connection was lost"
+            # Of several, of which each is looked for as long as it takes, maybe none was ever there.
+            return f"router {self.name}: " + (
+                "the connection was lost" if self.counts["connects"] else "nobody is reached there yet"
+            )
         return f"router {self.name}: nobody is connected to it"
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> Any:

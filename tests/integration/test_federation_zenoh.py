@@ -264,6 +264,22 @@ async def test_a_region_hears_the_routers_of_two_gateways_by_one_path() -> None:
             )
 
 
+async def test_routers_that_begin_after_the_region_are_found() -> None:
+    """Nobody has to start the gateways' routers first."""
+    ports = own_port(), own_port()
+    async with paths() as all_:
+        region = all_.open("region", f"zenoh://{','.join(f'127.0.0.1:{port}' for port in ports)}", EVERY_UP)
+        await all_.until(lambda: "nobody is reached" in region.problem, "the region to be alone")
+        for at, port in enumerate(ports):
+            gateway, word = all_.open(f"gw{at}", f"zenoh://?listen=127.0.0.1:{port}"), f"by gw{at}".encode()
+            await all_.until(
+                lambda gateway=gateway, word=word: (
+                    gateway.send(UP, word) and word in {frame for _, frame in all_.heard["region"]}
+                ),
+                f"{word!r} at the region",
+            )
+
+
 async def test_two_routers_are_linked_and_frames_cross_both() -> None:
     first, second = own_port(), own_port()
     async with paths() as all_:
