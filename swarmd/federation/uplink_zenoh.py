@@ -137,8 +137,8 @@ def settings_of(address: ZenohAddress, prefix: str, files: MqttConfig) -> dict[s
         "mode": "router" if address.is_router else "client",
         "connect/endpoints": address.connect,
         "listen/endpoints": address.listen,
-        # A router opens at once and connects when it can, for as long as it takes (0 would be one attempt); a client that
-        # finds nobody says so, and tries again here.
+        # A router opens at once and connects when it can, for as long as it takes (0 would be one attempt); a client
+        # that finds nobody says so, and tries again here.
         "connect/timeout_ms": -1 if address.is_router else CONNECT_TIMEOUT_MS,
         "connect/exit_on_failure": False,
         "connect/retry": {
