@@ -68,21 +68,21 @@ def run(args: argparse.Namespace) -> int:
 
     loaded = read()
     config = loaded.config
-    for paths in (config.federation.paths, config.federation.neighbours):
-        check_paths(paths, tls_of(config.federation))
+    tls = tls_of(config.federation)
+    paths, neighbours = (check_paths(some, tls) for some in (config.federation.paths, config.federation.neighbours))
     log = Logger(config.node.name, config.log.level, config.log.format)
     crypto = NaClCrypto()
     identity = compose.open_identity(config, crypto, log)
     settings, prefix = config.federation, config.federation.prefix.strip("/")
     beside: dict[str, Callable[[Any], Awaitable[None]]] = {}
     folder = lambda: compose.state_dir(config, identity)  # noqa: E731
-    if settings.neighbours:
+    if neighbours:
         # Of its own: a broker lets one client of a name in, and the region's may be another's machine.
-        apart = pipe_maker(tls_of(settings), prefix, f"n{identity.node.hex()[:19]}")
-        beside["neighbours"] = BorderLink(settings.neighbours, prefix, identity.seed, folder, apart).run
-    if settings.paths or settings.region_key or not settings.neighbours:
-        made = pipe_maker(tls_of(settings), prefix, identity.node.hex()[:20])
-        beside["gateway"] = Gateway(settings_of(settings), identity.seed, crypto, folder, made).run
+        apart = pipe_maker(tls, prefix, f"n{identity.node.hex()[:19]}")
+        beside["neighbours"] = BorderLink(neighbours, prefix, identity.seed, folder, apart).run
+    if paths or settings.region_key or not neighbours:
+        made = pipe_maker(tls, prefix, identity.node.hex()[:20])
+        beside["gateway"] = Gateway(settings_of(settings, paths), identity.seed, crypto, folder, made).run
 
     async def live() -> int:
         return await Brain(loaded, log, read, beside=beside).run()
@@ -116,8 +116,8 @@ def region_key_of(config: "FederationConfig") -> bytes:
     return key
 
 
-def settings_of(config: "FederationConfig") -> Any:
-    """What the gateway is told.
+def settings_of(config: "FederationConfig", paths: tuple[str, ...]) -> Any:
+    """What the gateway is told, with its paths as `check_paths` has them.
 
     Raises:
         ConfigError: The region's key is none.
@@ -125,7 +125,7 @@ def settings_of(config: "FederationConfig") -> Any:
     from swarmd.federation.gateway import GatewaySettings
 
     return GatewaySettings(
-        paths=config.paths,
+        paths=paths,
         region_key=region_key_of(config),
         prefix=config.prefix.strip("/"),
         outbox_bytes=config.outbox_mib << 20,

@@ -120,13 +120,13 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd_protocols.crypto import NaClCrypto
 
     config = read_config(args.folder)
-    paths = args.path or list(config.paths)
-    if not paths:
+    named = args.path or list(config.paths)
+    if not named:
         raise ConfigError(
             f'{args.folder}/region.toml names no path: paths = ["mqtt://HOST:1883"], or ["zenoh://HOST:7447"]'
         )
     tls = _tls(config)
-    check_paths(paths, tls)
+    paths = check_paths(named, tls)
     pins, seed = read_pins(args.folder, config), read_seed(args.folder)
 
     def say(text: str) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import DaemonError
-from swarmd.federation.pipes import is_zenoh
+from swarmd.federation.pipes import apart, is_zenoh
 from swarmd.federation.rows import ObjectQuery, ObjectsAnswer, SiteAnswer
 from swarmd.federation.settings import RegionConfig, read_pins, read_seed
 from swarmd.federation.store import Store, gateways_of, word_of
@@ -199,7 +199,7 @@ def ask_gateways(
     Raises:
         DaemonError: There is no Zenoh path, or eclipse-zenoh is not installed.
     """
-    paths = [path for path in config.paths if is_zenoh(path)]
+    paths = [path for path in apart(config.paths) if is_zenoh(path)]
     if not paths:
         raise DaemonError(
             f"gateways are asked over Zenoh, and {folder / 'region.toml'} names no zenoh:// path in paths; "

@@ -10,17 +10,37 @@ CREDENTIALS = "/run/credentials/"
 """Where systemd puts what a unit is given, while the unit runs."""
 
 
-def check_paths(paths: Sequence[str], files: MqttConfig) -> None:
-    """Whether these can be the paths of one process.
+def check_paths(paths: Sequence[str], files: MqttConfig) -> tuple[str, ...]:
+    """The paths of one process, as `apart` has them, where they can be that.
 
     Raises:
         ConfigError: One is no address or is named twice, or its library is not installed.
     """
     for address in paths:
         check_address(address, files)
-        if paths.count(address) > 1:
+    found = apart(paths)
+    for address in found:
+        if found.count(address) > 1:
             # A broker lets one client of a name in: the two would shut each other out for ever.
             raise ConfigError(f"{address} is named twice; a second path is another broker or router")
+    return found
+
+
+def apart(paths: Sequence[str]) -> tuple[str, ...]:
+    """Each router by itself: several in one address that listens nowhere are a path each.
+
+    One session with all of them would be a router that links them, and through such a one Zenoh now and then passes
+    on nothing more of a router that ended and began again, though it is connected.
+
+    >>> apart(["zenoh://gw-1,gw-2:7448", "mqtt://broker", "zenoh://a,b?listen=0.0.0.0"])
+    ('zenoh://gw-1', 'zenoh://gw-2:7448', 'mqtt://broker', 'zenoh://a,b?listen=0.0.0.0')
+    """
+    found: list[str] = []
+    for address in paths:
+        scheme, _, rest = address.partition("://")
+        is_several = is_zenoh(address) and "," in rest and "?" not in rest
+        found += [f"{scheme}://{host}" for host in rest.strip("/").split(",")] if is_several else [address]
+    return tuple(found)
 
 
 def check_address(address: str, files: MqttConfig) -> None:

@@ -1,6 +1,7 @@
 """A path over Zenoh: a client of somebody's router, or a router of our own that others connect to.
 
-    zenoh://HOST:PORT                       a client of the router there (`zenohd`, or anybody's of the next two forms)
+    zenoh://HOST:PORT                       a client of the router there (`zenohd`, or anybody's of the next two forms);
+                                            of several, joined by commas, `pipes.apart` makes a path each
     zenoh://?listen=HOST:PORT               a router in this process, nothing else to install; others connect to it
     zenoh://A:PORT,B:PORT?listen=HOST:PORT  the same, linked with the routers A and B
     zenohs://…                              over TLS: ca_file, cert_file, key_file
@@ -66,7 +67,7 @@ class ZenohAddress(NamedTuple):
     @property
     def is_router(self) -> bool:
         """Whether this process routes for others."""
-        return bool(self.listen) or len(self.connect) > 1
+        return bool(self.listen)
 
 
 def read_address(address: str) -> ZenohAddress:
@@ -311,7 +312,7 @@ class ZenohUplink:
 
     def _alone(self) -> str:
         if self._address.connect:
-            # Of several, of which each is looked for as long as it takes, maybe none was ever there.
+            # A router of ours looks for each as long as it takes: maybe none was ever there.
             return f"router {self.name}: " + (
                 "the connection was lost" if self.counts["connects"] else "nobody is reached there yet"
             )
