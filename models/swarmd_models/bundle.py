@@ -4,7 +4,6 @@ All problems of a TOML are reported at once. Paths in it are relative to it and 
 checked on load. What only the runtime knows (shapes), and how a bare model is decoded, `recognise.py` finds out.
 """
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from swarmd_models.operating_point import Curve, read_curve
 from swarmd_models.series_rule import SeriesRule, read_series_rule
 from swarmd_models.texts import TextRule, read_text_rule
 from swarmd_models.tflite_file import read_labels, read_model
-from swarmd_models.toml_reader import TomlReader
+from swarmd_models.toml_reader import TomlReader, parse_toml
 
 MAX_TOML_BYTES = 1 << 20
 """Of a bundle's description; ours have 4 kB."""
@@ -339,9 +338,9 @@ def _expert(path: Path) -> Bundle:
 def _parse(path: Path) -> dict[str, Any]:
     data = read_bounded(path, MAX_TOML_BYTES, "bundle", ArtefactError)
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return parse_toml(data.decode("utf-8"))
     # Python's own limit for whole numbers is a ValueError, as are the reader's errors.
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ArtefactError(f"bundle {path} is no valid TOML: {error}") from error
 
 

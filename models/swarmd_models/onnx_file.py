@@ -16,6 +16,8 @@ _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 MAX_FIELDS = 65_536
 """Of the outermost message; an exporter writes a few dozen."""
+_NOTE_FIELDS = 16
+"""Of a note: it has two. A model of 256 MiB may be notes alone, each of as many fields as the outermost message."""
 
 
 def read_onnx(path: Path) -> bytes:
@@ -48,17 +50,17 @@ def onnx_metadata(data: bytes) -> dict[str, str]:
     try:
         for number, value in fields_of(data):
             if number == _METADATA and isinstance(value, memoryview) and len(value) <= MAX_LABEL_BYTES:
-                entry = {n: bytes(v) for n, v in fields_of(value) if isinstance(v, memoryview)}
+                entry = {n: bytes(v) for n, v in fields_of(value, _NOTE_FIELDS) if isinstance(v, memoryview)}
                 notes[entry.get(_KEY, b"").decode()] = entry.get(_VALUE, b"").decode()
     except ValueError:  # Of which UnicodeDecodeError is one.
         return {}
     return notes
 
 
-def fields_of(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field of one message; raises `ValueError` where the bytes are none."""
+def fields_of(data: bytes | memoryview, most: int = MAX_FIELDS) -> Iterator[tuple[int, int | memoryview]]:
+    """Number and value of each field of one message; raises `ValueError` where it is none, or has over `most`."""
     view, at = memoryview(data), 0
-    for _ in range(MAX_FIELDS):
+    for _ in range(most):
         if at == len(view):
             return
         tag, at = _varint(view, at)
@@ -79,7 +81,7 @@ def fields_of(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]
             raise ValueError(f"field {number} has {size} bytes, of which {len(view) - at} are there")
         yield number, view[at : at + size]
         at += size
-    raise ValueError(f"over {MAX_FIELDS} fields")
+    raise ValueError(f"over {most} fields")
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:

@@ -5,11 +5,39 @@ key as a suggestion.
 """
 
 import math
+import re
+import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 MAX_ITEMS = 65_536
 """Items of one list in a description."""
+MAX_KEY_PARTS = 16
+"""Parts of one dotted key. `tomllib` notes each beginning of a key: 32 kB of dots took a gigabyte, 64 kB four."""
+_HINTS_MAX = 16
+"""Unknown keys that are compared with the known ones: of more nobody reads."""
+_STRING_OR_COMMENT = re.compile(
+    r'''"""(?:[^"\\]++|\\.|""?(?!"))*+"{0,5}|"(?:[^"\\\n]++|\\.)*+"?'''
+    r"""|'{3}(?:[^']++|''?(?!'))*+'{0,5}|'[^'\n]*+'?|#[^\n]*+""",
+    re.DOTALL,
+)
+"""What holds dots that part no key; one that does not end is refused by `tomllib` where it begins. Each byte is looked
+at once. Source: TOML 1.0.0, "Comment" and "String"."""
+_LONG_KEY = re.compile(rf"(?:\.[^.\n=,\[\]{{}}]*+){{{MAX_KEY_PARTS}}}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table of a TOML text from outside, in time and memory that go with its length.
+
+    Raises:
+        ValueError: It is no TOML, its values nest too deeply, or a key has more than `MAX_KEY_PARTS` parts.
+    """
+    if found := _LONG_KEY.search(_STRING_OR_COMMENT.sub("''", text)):
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts ({found[0][:20]!r}...)")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("its values nest too deeply") from error
 
 
 class TomlReader:
@@ -30,10 +58,11 @@ class TomlReader:
 
     def finish(self) -> list[str]:
         """Every problem, unknown keys included."""
-        for key in self._data.keys() - self._known:
+        unknown = sorted(self._data.keys() - self._known)
+        for at, key in enumerate(unknown):
             import difflib
 
-            near = difflib.get_close_matches(key, self._known, 1)
+            near = difflib.get_close_matches(key, self._known, 1) if at < _HINTS_MAX else []
             hint = f"; did you mean {near[0]}?" if near else ""
             self.problem(f"unknown key {self._path(key)}{hint}")
         for child in self._children.values():

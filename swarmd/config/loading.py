@@ -100,7 +100,7 @@ def _read_file(file: Path, problems: list[str]) -> list[_Setting]:
     except UnicodeDecodeError as error:
         problems.append(f"{file}: is not UTF-8 (byte {error.start})")
         return []
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # A number of thousands of digits is the former, and no TOML error.
         problems.append(f"{file}: is no valid TOML: {error}")
         return []
     lines = _line_numbers(text)

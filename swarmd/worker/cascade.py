@@ -13,7 +13,6 @@ that model's word. A step that brings no answer leaves what was known, and what 
 """
 
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from swarmd_models.backends.base import Array
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
 from swarmd_models.service import Tensors
+from swarmd_models.toml_reader import parse_toml
 from swarmd_protocols.offload.cascade import STEPS_MAX, Plan, Step, Walk
 
 PLANS_MAX = 16
@@ -86,13 +86,13 @@ class PlanError(Exception):
 def read_plans(path: str) -> dict[str, Asking]:
     """The plans of a file, by the digest of the bundle that they begin with; raises `PlanError`."""
     try:
-        file = msgspec.convert(tomllib.loads(Path(path).read_text("utf-8")), _File, strict=False)
+        file = msgspec.convert(parse_toml(Path(path).read_text("utf-8")), _File, strict=False)
         if len(file.plan) > PLANS_MAX:
             raise ValueError(f"{len(file.plan)} plans; at most {PLANS_MAX}")
         found = {_digest(one.own): _asking(one) for one in file.plan}
         if len(found) != len(file.plan):
             raise ValueError("two plans begin with the same bundle")
-    except (OSError, ValueError, ModelError) as error:  # What msgspec and tomllib raise are `ValueError`s.
+    except (OSError, ValueError, ModelError) as error:  # What msgspec and `parse_toml` raise are `ValueError`s.
         reason = error.strerror if isinstance(error, OSError) else error
         raise PlanError(f"lending.plan {path}: {reason} (docs/inference-api.md shows a plan)") from error
     return found

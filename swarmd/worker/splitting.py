@@ -21,7 +21,6 @@ import asyncio
 import math
 import secrets
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +52,7 @@ from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Residen
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
 from swarmd_models.service import DETECT, GRAPH, Port, Run, Tensors
+from swarmd_models.toml_reader import parse_toml
 from swarmd_protocols.offload.shards import CHAIN_MAX, Part, Parts, Shards, Step, Walk
 
 SPLITS_MAX = 16
@@ -122,14 +122,14 @@ class SplitError(Exception):
 def read_splits(path: str) -> dict[str, Split]:
     """The models of a file, by the digest of the whole; raises `SplitError`."""
     try:
-        file = msgspec.convert(tomllib.loads(Path(path).read_text("utf-8")), _File, strict=False)
+        file = msgspec.convert(parse_toml(Path(path).read_text("utf-8")), _File, strict=False)
         if len(file.split) > SPLITS_MAX:
             raise ValueError(f"{len(file.split)} models; at most {SPLITS_MAX}")
         splits = [_split(one, Path(path).parent) for one in file.split]
         found = {one.digest: one for one in splits}
         if len(found) != len(splits) or len({one.name for one in splits}) != len(splits):
             raise ValueError("two models have the same name or digest")
-    except (OSError, ValueError, ModelError) as error:  # What msgspec and tomllib raise are `ValueError`s.
+    except (OSError, ValueError, ModelError) as error:  # What msgspec and `parse_toml` raise are `ValueError`s.
         reason = error.strerror if isinstance(error, OSError) else error
         raise SplitError(f"lending.split {path}: {reason} (`swarmd bundle cut` writes one)") from error
     return found

@@ -5,7 +5,6 @@ suggestion, and a scenario that cannot happen (a fault after the end, a host tha
 is an error too. The scenarios that ship lie beside this file in `scenarios/`.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
+from swarmd_models.toml_reader import parse_toml
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.faults.faults import FAULT_KINDS, FAULTS, RELEASE_KINDS
@@ -137,8 +137,8 @@ def load_scenario(name_or_path: str, overrides: Mapping[str, Any] | None = None)
     """
     text, folder, name = _read(name_or_path)
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = parse_toml(text)
+    except ValueError as error:
         raise ScenarioError(f"{name_or_path} is not TOML: {error}") from error
     for key, value in sorted((overrides or {}).items()):
         _override(table, key, value)
