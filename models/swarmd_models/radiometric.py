@@ -28,6 +28,10 @@ from swarmd_models.picture_header import read_header
 
 MAX_SIDE = 8_192
 """Pixels of a side: eight times the largest sensors'."""
+MAX_PIXELS = 4 << 20
+"""Five times the largest sensors': packed, a picture of 130 kB holds 67 million, which took two gigabytes."""
+_AT_ONCE = 1 << 18
+"""Pixels whose temperatures are worked out together, in some 64-bit numbers each."""
 MAX_RECORDS = 256
 """Of a directory; cameras write some tens."""
 MAX_SEGMENTS = 256
@@ -77,7 +81,7 @@ def _joined(jpeg: bytes) -> bytes:
 
 
 def _records(fff: bytes, order: str) -> dict[int, bytes] | None:
-    """The first record of each type; None where this is not the order of the file's bytes."""
+    """The first record of each type that is read; None where this is not the order of the file's bytes."""
     version, start, count = struct.unpack_from(order + "3I", fff, 20)
     if not (100 <= version < 200 and 0 < count <= MAX_RECORDS and start + 32 * count <= len(fff)):
         return None
@@ -86,7 +90,8 @@ def _records(fff: bytes, order: str) -> dict[int, bytes] | None:
         at = start + 32 * index
         (kind,) = struct.unpack_from(order + "H", fff, at)
         offset, length = struct.unpack_from(order + "2I", fff, at + 12)
-        if kind and offset + length <= len(fff):
+        # The two that are read alone: each entry may point to all of the file.
+        if kind in (_RAW_DATA, _CAMERA_INFO) and offset + length <= len(fff):
             found.setdefault(kind, fff[offset : offset + length])
     return found
 
@@ -100,7 +105,7 @@ def _counts(record: bytes) -> npt.NDArray[np.uint16] | None:
     order = _order(record)
     two, width, height = struct.unpack_from(order + "3H", record)
     data = record[32:]
-    if two != 2 or not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE):
+    if two != 2 or not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
         return None
     if data[:8] != _PNG:
         if len(data) < 2 * width * height:
@@ -128,8 +133,12 @@ def _kelvin(counts: npt.NDArray[np.uint16], info: bytes) -> npt.NDArray[np.float
         return None
     # What a black body of the surroundings' temperature would count, of which the object sends back its share.
     mirrored = r1 / (r2 * (math.exp(min(b / reflected_k, 700.0)) - f)) - o
-    of_object = (counts.astype(np.float64) - (1.0 - emissivity) * mirrored) / emissivity
-    with np.errstate(divide="ignore", invalid="ignore"):
-        kelvin = b / np.log(r1 / (r2 * (of_object + o)) + f)
-    kelvin[~((kelvin >= _LEAST_KELVIN) & (kelvin <= _MOST_KELVIN))] = np.nan
-    return None if np.isnan(kelvin).all() else kelvin.astype(np.float32)
+    kelvin = np.empty(counts.size, np.float32)
+    for at in range(0, counts.size, _AT_ONCE):
+        some = counts.reshape(-1)[at : at + _AT_ONCE]
+        of_object = (some.astype(np.float64) - (1.0 - emissivity) * mirrored) / emissivity
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = b / np.log(r1 / (r2 * (of_object + o)) + f)
+        found[~((found >= _LEAST_KELVIN) & (found <= _MOST_KELVIN))] = np.nan
+        kelvin[at : at + _AT_ONCE] = found
+    return None if np.isnan(kelvin).all() else kelvin.reshape(counts.shape)

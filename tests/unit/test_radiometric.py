@@ -2,6 +2,8 @@
 
 import math
 import struct
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from swarmd_models.radiometric import kelvin_of
+from swarmd_models.radiometric import MAX_PIXELS, MAX_SIDE, kelvin_of
 from swarmd_models.sources import open_source, read_picture
 
 R1, B, F, OFFSET, R2 = 17096.453, 1428.0, 1.0, -370, 0.048084795
@@ -145,3 +147,39 @@ def test_a_segment_that_is_missing_is_no_measurement() -> None:
     jpeg = jpeg_with(GOOD, piece=3_000)
     second = jpeg.index(b"FLIR\0\x01\x01")
     assert kelvin_of(jpeg[: second - 4] + jpeg[second - 4 + 2 + 3_000 + 10 :]) is None
+
+
+def test_entries_that_all_point_to_the_whole_file_are_read_once() -> None:
+    entries = dict.fromkeys(range(1, 257), b"")
+    data = bytearray(fff(entries).ljust(2_000_000, b"\0"))
+    for at in range(64, 64 + 32 * len(entries), 32):
+        struct.pack_into(">2I", data, at + 12, 0, len(data))
+    jpeg = jpeg_with(bytes(data))
+    tracemalloc.start()
+    try:
+        assert kelvin_of(jpeg) is None
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_pixels_than_any_sensor_has_are_not_unpacked() -> None:
+    counts = np.zeros((MAX_SIDE, MAX_PIXELS // MAX_SIDE + 1), np.uint16)
+    jpeg = jpeg_with(fff({1: raw_data(">", counts, True), 32: camera_info(">", 1.0)}))
+    assert len(jpeg) < 50_000
+    before_s = time.process_time()
+    assert kelvin_of(jpeg) is None
+    assert time.process_time() - before_s < 0.1
+
+
+def test_many_pixels_take_some_bytes_each() -> None:
+    counts = counts_for(np.full((1024, 1024), 300.0), 1.0)
+    jpeg = jpeg_with(fff({1: raw_data(">", counts, True), 32: camera_info(">", 1.0)}))
+    tracemalloc.start()
+    try:
+        kelvin = kelvin_of(jpeg)
+        assert tracemalloc.get_traced_memory()[1] < 20 * counts.size
+    finally:
+        tracemalloc.stop()
+    assert kelvin is not None
+    assert np.abs(kelvin - 300.0).max() < 0.1
