@@ -2,12 +2,14 @@
 
 import contextlib
 import socket
+import time
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
+from paho.mqtt.properties import Properties, VariableByteIntegers
 
 from swarmd.bridges.mqtt.link import CORRELATION_MAX_BYTES
 from swarmd.bridges.mqtt.wire import Client, Packed, field, usual_content, usual_properties
@@ -66,3 +68,36 @@ def test_law_what_cannot_be_read_is_acknowledged_and_forgotten(flags: int, topic
             answer = far.recv(99)
         assert answer == (b"\x40\x02" + rest[:2] if is_one and flags & 2 else b"")
         client._sock = None
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("one", [b"\x26\0\0\0\0", b"\x0b\x01"])
+def test_a_message_of_many_properties_costs_what_its_bytes_do(one: bytes, qos: int) -> None:
+    many = one * (48_000 // len(one))
+    body = field(b"t") + b"\x12\x34" * qos + VariableByteIntegers.encode(len(many)) + many
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        client = Client("me", 65_536)
+        client._sock = near
+        far.sendall(bytes((0x30 | qos << 1,)) + VariableByteIntegers.encode(len(body)) + body)
+        before_s = time.process_time()
+        assert client.loop_read() == 0
+        assert time.process_time() - before_s < 0.1
+        assert client.unreadable == 1
+        assert not qos or far.recv(99) == b"\x40\x02\x12\x34"
+        client._sock = None
+
+
+def test_an_answer_of_many_properties_ends_the_connection() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        client = Client("me", 65_536)
+        client._sock = near
+        body = b"\x12\x34" + VariableByteIntegers.encode(40_000) + b"\x26\0\0\0\0" * 8_000 + b"\0"
+        far.sendall(b"\x90" + VariableByteIntegers.encode(len(body)) + body)
+        before_s = time.process_time()
+        assert client.loop_read() != 0
+        assert time.process_time() - before_s < 0.1
+        assert client.problem == f"it answers with a packet of {len(body)} bytes; 4096 are read"

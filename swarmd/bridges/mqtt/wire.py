@@ -15,10 +15,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+_PUBLISH = PacketTypes.PUBLISH << 4
 _GOODBYE_TURNS, _GOODBYE_TURN_S = 50, 0.01
 """Half a second for the goodbye to leave: it is two bytes, and the socket seldom full."""
 
 
+PROPERTIES_MAX_BYTES = 4_096
+"""Of a message's properties, and of any other packet: paho copies all that is left for each of them, so that 64 kB
+that anybody may publish took a second."""
 _UNREADABLE = (MQTTException, ValueError, IndexError, KeyError, struct.error)
 """What paho raises where it cannot read a message; MQTT lets clients send what it refuses, such as U+FEFF."""
 
@@ -54,6 +58,13 @@ class Client(paho.Client):
             raise ConnectionAbortedError(self.problem)
         return super()._sock_recv(bufsize)
 
+    def _packet_handle(self) -> MQTTErrorCode:
+        size = len(self._in_packet["packet"])
+        if self._in_packet["command"] & 0xF0 != _PUBLISH and size > PROPERTIES_MAX_BYTES:
+            self.problem = f"it answers with a packet of {size} bytes; {PROPERTIES_MAX_BYTES} are read"
+            return MQTTErrorCode.MQTT_ERR_PROTOCOL
+        return super()._packet_handle()
+
     def _handle_publish(self) -> MQTTErrorCode:
         packet, qos = bytes(self._in_packet["packet"]), self._in_packet["command"] >> 1 & 3
         end = 2 + int.from_bytes(packet[:2], "big")
@@ -62,6 +73,8 @@ class Client(paho.Client):
             return MQTTErrorCode.MQTT_ERR_PROTOCOL
         try:
             packet[2:end].decode()
+            if (length := _length_at(packet, end + 2 * qos)) > PROPERTIES_MAX_BYTES:
+                raise MQTTException(f"{length} bytes of properties")
             return super()._handle_publish()
         except _UNREADABLE:
             self.unreadable += 1
@@ -101,6 +114,17 @@ def usual_content(expiry_s: int | None) -> bytes:
 def _length(count: int) -> bytes:
     """A variable byte integer below 16,384: correlation data, the longest, has `link.CORRELATION_MAX_BYTES`."""
     return bytes((count,)) if count < 128 else bytes((count & 127 | 128, count >> 7))
+
+
+def _length_at(packet: bytes, at: int) -> int:
+    """A variable byte integer (MQTT 5.0, section 1.5.5); raises `IndexError` where the packet ends within it."""
+    value = 0
+    for place in range(4):
+        byte = packet[at + place]
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    return value
 
 
 def field(data: bytes) -> bytes:
