@@ -5,23 +5,29 @@ import base64
 import errno
 import json
 import random
+import struct
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 pytest.importorskip("mcap_ros2", reason="mcap is not installed (extra record)")
 
+import lz4.frame
+import zstandard
+from mcap.data_stream import RecordBuilder
 from mcap.reader import make_reader
+from mcap.writer import MCAP0_MAGIC, Writer
 from mcap_ros2.decoder import DecoderFactory
 
 from swarmd.api.daemon import NodePosition, PictureSeen, PositionSeen
 from swarmd.bridges.record.bridge import RecordBridge
-from swarmd.bridges.record.reading import Recording, recover
+from swarmd.bridges.record.reading import RECORD_MAX_BYTES, Recording, recover
 from swarmd.bridges.record.recorder import Recorder
 from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError, RecordError
@@ -341,3 +347,60 @@ def test_definitions_have_the_hashes_of_ros() -> None:
         assert types.hash_rihs01(name) == TYPE_HASHES[name], name
         checked += 1
     assert checked == 9
+
+
+def _bomb(path: Path, packing: str, *, is_indexed: bool) -> None:
+    """A recording of one chunk that unpacks to more than it may."""
+    data = _record(200, bytes(RECORD_MAX_BYTES + 1))
+    packed = zstandard.compress(data, 1) if packing == "zstd" else lz4.frame.compress(data, store_size=False)
+    head = struct.pack("<QQQI", 0, 1, 1000, 0) + _text(packing.encode()) + struct.pack("<Q", len(packed))
+    whole = MCAP0_MAGIC + _record(1, _text(b"") * 2)
+    at = len(whole)
+    whole += _record(6, head + packed) + _record(15, bytes(4))
+    index = struct.pack("<QQQQI", 0, 1, at, len(whole) - at, 0) + bytes(8) + _text(packing.encode()) + bytes(16)
+    summary = _record(8, index) if is_indexed else b""
+    whole += summary + _record(2, struct.pack("<QQI", len(whole) if is_indexed else 0, 0, 0)) + MCAP0_MAGIC
+    path.write_bytes(whole)
+
+
+def _record(kind: int, data: bytes) -> bytes:
+    return bytes((kind,)) + struct.pack("<Q", len(data)) + data
+
+
+def _text(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+@pytest.mark.parametrize("packing", ["zstd", "lz4"])
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_a_chunk_that_unpacks_to_too_much_is_not_unpacked(packing: str, is_indexed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.mcap"
+    _bomb(path, packing, is_indexed=is_indexed)
+    recording = Recording(path)
+    with patch("swarmd.bridges.record.reading.breakup_chunk", side_effect=AssertionError):
+        assert not list(recording.messages())
+    assert recording.torn
+
+
+def test_a_chunk_that_the_index_names_often_is_read_once(tmp_path: Path) -> None:
+    path, out = tmp_path / "run.mcap", tmp_path / "often.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file, chunk_size=64)
+        writer.start()
+        channel = writer.register_channel("a", "", writer.register_schema("a", "", b""))
+        for number in (3, 1, 2, 0):
+            writer.add_message(channel, number, bytes(100), number)
+        writer.finish()
+    data = path.read_bytes()
+    with path.open("rb") as file:
+        reader = make_reader(file)
+        summary = reader.get_summary()
+        wanted = [message.log_time for _, _, message in reader.iter_messages()]
+    assert [message.log_time for _, _, message in Recording(path).messages()] == wanted == [0, 1, 2, 3]
+    assert summary is not None
+    one = RecordBuilder()
+    summary.chunk_indexes[0].write(one)
+    at = data.index(again := one.end())
+    out.write_bytes(data[:at] + again * 1_000 + data[at:])
+    recording = Recording(out)
+    assert sum(1 for _ in recording.messages()) == 4

@@ -4,22 +4,30 @@ A recording ends torn when the daemon or the device died under it. What its fini
 writes it into a new file with an index, which every reader takes.
 """
 
+import heapq
+import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from swarmd.errors import DaemonError
 
 try:
+    import lz4.frame
+    import zstandard
+    from mcap.data_stream import ReadDataStream
     from mcap.reader import SeekingReader
-    from mcap.records import Channel, Header, Message, Schema
-    from mcap.stream_reader import StreamReader
+    from mcap.records import Channel, Chunk, Header, Message, Schema
+    from mcap.stream_reader import StreamReader, breakup_chunk
     from mcap.writer import CompressionType, Writer
 except ImportError as problem:
     raise DaemonError(f"reading recordings needs mcap ({problem}); run: pip install 'swarmd[record]'") from problem
 
 RECORD_MAX_BYTES = 64 << 20
-"""No record of a recording is larger; a file that says so is damaged or hostile."""
+"""No record of a recording is larger, nor what a chunk unpacks to; a file that says so is damaged or hostile."""
+HELD_MAX_BYTES = 4 * RECORD_MAX_BYTES
+"""Of messages that wait for their turn: chunks that begin at one time are all read before the first of them."""
 
 
 class Recording:
@@ -48,36 +56,50 @@ class Recording:
     def messages(self) -> Iterator[tuple[Schema, Channel, Message]]:
         """All messages, in order of time where there is an index, else in the order of the file."""
         with self.path.open("rb") as file:
-            if self._is_indexed(file):
-                yield from self._by_index(file)
+            summary = self._summary(file)
+            if summary is not None and summary.chunk_indexes:
+                yield from self._by_index(file, summary)
                 return
-            self.torn = True
+            self.torn = summary is None
             file.seek(0)
             yield from self._as_far_as_it_goes(file)
 
-    def _is_indexed(self, file: Any) -> bool:
+    def _summary(self, file: Any) -> Any:
         try:
-            return SeekingReader(file, record_size_limit=RECORD_MAX_BYTES).get_summary() is not None
+            return SeekingReader(file, record_size_limit=RECORD_MAX_BYTES).get_summary()
         except Exception:  # whatever the damage makes mcap raise: then there is no index
-            return False
+            return None
 
-    def _by_index(self, file: Any) -> Iterator[tuple[Schema, Channel, Message]]:
-        found = iter(SeekingReader(file, record_size_limit=RECORD_MAX_BYTES).iter_messages())
-        while True:
+    def _by_index(self, file: Any, summary: Any) -> Iterator[tuple[Schema, Channel, Message]]:
+        # A chunk stands before its own messages: (time, where it lies, which of it, the message).
+        begun = {one.chunk_start_offset: one.message_start_time for one in summary.chunk_indexes}
+        waiting: list[tuple[int, int, int, Any]] = [(at_ns, offset, -1, None) for offset, at_ns in begun.items()]
+        heapq.heapify(waiting)
+        held = 0
+        while waiting:
+            _, offset, _, message = heapq.heappop(waiting)
             try:
-                schema, channel, message = next(found)
-            except StopIteration:
-                return
+                if message is None:
+                    for index, record in enumerate(_chunk_at(file, offset)):
+                        if isinstance(record, Message):
+                            heapq.heappush(waiting, (record.log_time, offset, index, record))
+                            held += len(record.data)
+                    if held > HELD_MAX_BYTES:
+                        raise ValueError("too much of one time")
+                    continue
+                channel = summary.channels[message.channel_id]
+                schema = summary.schemas[channel.schema_id] if channel.schema_id else None
             except Exception:  # damage in the middle makes mcap raise anything
                 self.torn = True
                 return
+            held -= len(message.data)
             if schema is not None:
                 yield schema, channel, message
 
     def _as_far_as_it_goes(self, file: Any) -> Iterator[tuple[Schema, Channel, Message]]:
         schemas: dict[int, Schema] = {}
         channels: dict[int, Channel] = {}
-        records = iter(StreamReader(file, validate_crcs=True, record_size_limit=RECORD_MAX_BYTES).records)
+        records = _records(file)
         while True:
             try:
                 record = next(records)
@@ -95,6 +117,39 @@ class Recording:
                         yield schema, channel, record
                 case _:
                     pass
+
+
+def _records(file: Any) -> Iterator[Any]:
+    reader = StreamReader(file, emit_chunks=True, validate_crcs=True, record_size_limit=RECORD_MAX_BYTES)
+    for record in reader.records:
+        if isinstance(record, Chunk):
+            yield from breakup_chunk(_unpacked(record), validate_crc=True)
+        else:
+            yield record
+
+
+def _chunk_at(file: Any, offset: int) -> list[Any]:
+    file.seek(offset + 1)
+    size = int.from_bytes(file.read(8), "little")
+    if size > RECORD_MAX_BYTES:
+        raise ValueError(f"a chunk of {size} bytes")
+    return list(breakup_chunk(_unpacked(Chunk.read(ReadDataStream(io.BytesIO(file.read(size)))))))
+
+
+def _unpacked(chunk: Chunk) -> Chunk:
+    """A chunk as it was before it was packed; mcap takes its frame's word for how much that is."""
+    if chunk.compression == "zstd":
+        said = zstandard.frame_content_size(chunk.data)
+        size = chunk.uncompressed_size if said < 0 else said
+        if size > RECORD_MAX_BYTES:
+            raise ValueError(f"a chunk that unpacks to {size} bytes")
+        return chunk
+    if chunk.compression == "lz4":
+        data = lz4.frame.LZ4FrameDecompressor().decompress(chunk.data, max_length=RECORD_MAX_BYTES + 1)
+        if len(data) > RECORD_MAX_BYTES:
+            raise ValueError("a chunk that unpacks to too much")
+        return replace(chunk, compression="", data=data)
+    return chunk
 
 
 def recover(broken: Path, out: Path) -> int:
