@@ -28,6 +28,8 @@ from swarmd_protocols.federation.wire import EPOCH_BYTES
 
 EXPORT_ROWS = 50_000
 """Words of one turn, some 40 MB in memory."""
+FILE_ROWS_MAX = 4 * EXPORT_ROWS
+"""Words of one file that pyarrow reads: columns that say one thing over and over take no bytes, and all the memory."""
 _DAY_MS = 86_400_000
 Write: TypeAlias = Callable[[Sequence[Mapping[str, Any]], int, str], None]
 """(words, number of the first, which region's file counts them)."""
@@ -120,6 +122,7 @@ def over(path: str | Path, system: Any, table: Any) -> Any:
     arrow = arrow_of()
     try:
         with arrow.parquet.ParquetFile(path, filesystem=system) as file:
+            _judge_rows([file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)], path)
             held = file.read()
         named = ("object", "stamp", "digest")
         mine = set(zip(*(table[name].to_pylist() for name in named), strict=True))
@@ -197,15 +200,26 @@ def dataset_of(files: Sequence[str], system: Any, base: str) -> Any:
         files: At least one.
         system: pyarrow's `FileSystem`; None: this machine's.
         base: The folder of the partitions.
+
+    Raises:
+        DaemonError: A file holds more words than any export writes.
     """
     arrow = arrow_of()
     flavour = arrow.dataset.partitioning(
         arrow.schema([("swarm", arrow.string()), ("day", arrow.string())]), flavor="hive"
     )
     schema = schema_of().append(arrow.field("swarm", arrow.string())).append(arrow.field("day", arrow.string()))
-    return arrow.dataset.dataset(
+    made = arrow.dataset.dataset(
         list(files), schema, filesystem=system, format="parquet", partitioning=flavour, partition_base_dir=base
     )
+    for file in made.get_fragments():  # What is read of each stays known to the dataset.
+        _judge_rows([group.num_rows for group in file.row_groups], file.path)
+    return made
+
+
+def _judge_rows(counts: Sequence[int], path: str | Path) -> None:
+    if (rows := sum(counts)) > FILE_ROWS_MAX:
+        raise DaemonError(f"{path} holds {rows:,} words, and an export writes {EXPORT_ROWS:,} at most; move it away")
 
 
 def wanted_of(query: ObjectQuery) -> Any:

@@ -163,6 +163,8 @@ def test_geotiffs_that_are_refused(tmp_path: Path) -> None:
     # Bands that are interleaved are read together: what a kilobyte unpacks to has no bound but their number.
     many = tmp_path / "many.tif"
     write_tiff(many, np.zeros((512, 512), np.int16), "EPSG:4326", (8.5, 47.3), (0.001, 0.001), count=40, **_PACKED)
+    bands = np.zeros((1, 1), np.int8)
+    write_tiff(tmp_path / "bands.tif", bands, "EPSG:4326", (8.5, 47.3), (0.001, 0.001), count=65)
     write_tiff(tmp_path / "nowhere.tif", flat, "", (0, 0), (2.0, 2.0))
     write_tiff(tmp_path / "complex.tif", flat.astype(np.complex64), "EPSG:4326", (8.5, 47.3), (0.001, 0.001))
     for name, why in (
@@ -172,6 +174,7 @@ def test_geotiffs_that_are_refused(tmp_path: Path) -> None:
         ("complex.tif", "complex"),
         ("wide.tif", "a block of 999999 x 18 is more than 16 MiB"),
         ("many.tif", "a block of 512 x 512 x 40 is more than 16 MiB"),
+        ("bands.tif", "it has 65 bands, more than 64"),
         ("missing.tif", "no such file"),
     ):
         with pytest.raises(SourceError, match=why):

@@ -1,6 +1,7 @@
 """A region's past: exported once, by swarm and day, and the same question has the same answer there."""
 
 import random
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from swarmd.cli.main import main
 from swarmd.errors import DaemonError
 from swarmd.federation import asking
 from swarmd.federation.asking import ask_duckdb
-from swarmd.federation.history import ask, day_of, export, files_of, write_words
+from swarmd.federation.history import FILE_ROWS_MAX, ask, day_of, export, files_of, schema_of, write_words
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
 from swarmd.federation.settings import make_region
 from swarmd.federation.store import FILE_NAME
@@ -356,3 +357,30 @@ def test_a_file_that_holds_something_else_is_named_by_an_export(tmp_path: Path) 
         pyarrow.parquet.write_table(pyarrow.table(table), path)
         with pytest.raises(DaemonError, match=r"cannot be read: .*; move it away"):
             write_words(tmp_path, [row], 1)
+
+
+def test_a_file_of_more_words_than_an_export_writes_is_not_read_into_memory(tmp_path: Path) -> None:
+    """Columns that say one thing over and over: a hundred kilobytes are gigabytes of rows."""
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    row = _word("own")
+    write_words(tmp_path / "past", [row], 1)
+    (path,) = tmp_path.rglob("*.parquet")
+    columns = [arrow.repeat(arrow.scalar(row[one.name], one.type), FILE_ROWS_MAX // 2 + 1) for one in schema_of()]
+    table = arrow.table(columns, schema=schema_of())
+    with pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd") as out:
+        out.write_table(table)
+        out.write_table(table)
+    del table, columns
+    place = stored(f"{tmp_path.as_uri()}/past")
+    asked: list[Callable[[], object]] = [
+        lambda: ask(tmp_path / "past", ObjectQuery()),
+        lambda: ask_stored(place, ObjectQuery()),
+        lambda: write_words(tmp_path / "past", [row], 1),
+    ]
+    for one in asked:
+        before_s = time.process_time()
+        with pytest.raises(DaemonError, match=r"parquet holds 200,002 words, and an export writes 50,000 at most"):
+            one()
+        assert time.process_time() - before_s < 1.0
