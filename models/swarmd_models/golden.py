@@ -6,6 +6,7 @@ runtime that runs the very same file is held to a few quantisation steps. One th
 """
 
 import io
+import tokenize
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -112,7 +113,10 @@ def _read(detector: Answering) -> dict[str, Array]:
             raise ValueError(f"{len(arrays.files)} arrays; at most {MAX_ARRAYS}")
         if sum(info.file_size for info in arrays.zip.infolist()) > MAX_GOLDEN_BYTES:
             raise ValueError(f"its arrays have more than {MAX_GOLDEN_BYTES >> 20} MiB")
-        return {name: arrays[name] for name in arrays.files}
+        try:
+            return {name: arrays[name] for name in arrays.files}
+        except (SyntaxError, tokenize.TokenError) as error:  # numpy lets through what its second reading of one raises.
+            raise ValueError("an array's header is none") from error
 
 
 def _compare(detector: Answering, stored: dict[str, Array], outputs: list[Array], tolerance: int) -> str:

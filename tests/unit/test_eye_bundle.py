@@ -226,7 +226,7 @@ def test_a_torn_archive_behind_the_model_is_no_labels() -> None:
         assert embedded_labels(whole[:-cut]) == ()
 
 
-@pytest.mark.parametrize("kind", ["large", "many", "lies", "none", "torn"])
+@pytest.mark.parametrize("kind", ["large", "many", "lies", "open", "crooked", "none", "torn"])
 def test_a_golden_vector_that_unpacks_without_end_is_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,8 @@ def test_a_golden_vector_that_unpacks_without_end_is_refused(
         np.savez(path, **{f"a{number}": np.zeros(1) for number in range(30)})
     else:
         with zipfile.ZipFile(path, "w") as archive:
-            shape = "(1099511627776,)" if kind == "lies" else "(8,)"
+            odd = {"lies": "(1099511627776,)", "open": "((8", "crooked": "(1,), 'a':\n   3\n  4"}
+            shape = odd.get(kind, "(8,)")
             head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
             archive.writestr("image.npy", b"\x93NUMPY\x01\x00\x76\x00" + head.encode())
     if kind in ("none", "torn"):
