@@ -163,7 +163,8 @@ def test_a_small_file_of_many_pixels_is_refused_before_it_is_decoded(
     (tmp_path / "small.tiff").write_bytes(_packed_tiff(64, order))
     assert read_picture(tmp_path / "small.tiff").shape == (64, 64)
     (tmp_path / "bomb.tiff").write_bytes(_packed_tiff(6_000, order))
-    png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBBI", 13, b"IHDR", 16_000, 16_000, 16, 0, 0, 0, 0, 0) + b"IEND"
+    png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBBI", 13, b"IHDR", 16_000, 16_000, 16, 0, 0, 0, 0, 0)
+    png += struct.pack(">I4sI", 0, b"IEND", 0)
     (tmp_path / "bomb.png").write_bytes(png)
     monkeypatch.setattr(cv2, "imdecode", lambda *asked: pytest.fail("it was decoded"))
     for name in ("bomb.tiff", "bomb.png"):
