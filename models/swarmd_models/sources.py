@@ -44,6 +44,9 @@ _MISSING_FRAMES = 5
 """Frames that may be missing at its end however short it is."""
 _GRAY16 = int.from_bytes(b"Y1\0\x10", "little")
 """FFmpeg's tag of grey pixels of 16 bits, little-endian: what radiometric recordings and Y16 cameras have."""
+MAX_VIDEO_PIXELS = 64_000_000
+"""Of a video's or a stream's frame, by its header, before one is decoded: twice 8K. A file of 1.5 MB held two frames
+that took 2.6 GB and twelve seconds."""
 _DEFAULT_FPS = 25.0
 """Frames a second of a video that names none, or nonsense."""
 Clock = Callable[[], int]
@@ -216,7 +219,7 @@ class VideoSource:
         if capture is None or not capture.isOpened():
             why = "it is empty" if not size else "truncated, or of a format that this OpenCV does not know"
             raise SourceError(f"video {self._path} cannot be opened: {why}")
-        self._capture = _keeping_depth(capture)
+        self._capture = _keeping_depth(capture, f"video {self._path}")
         self._expected = max(0, int(min(capture.get(cv2.CAP_PROP_FRAME_COUNT), 1e9)))
         fps = capture.get(cv2.CAP_PROP_FPS)
         self._interval_ns = round(1e9 / (fps if 0.1 <= fps <= 1000 else _DEFAULT_FPS))
@@ -403,8 +406,18 @@ def _frame(index: int, captured_ns: int, image: npt.NDArray[Any], leveller: Leve
     return Frame(index, captured_ns, grey, level=level)
 
 
-def _keeping_depth(capture: Any) -> Any:
-    """A video whose pixels are 16 bits of grey gives them as they are; by itself OpenCV keeps their upper byte."""
+def _keeping_depth(capture: Any, name: str) -> Any:
+    """A video whose pixels are 16 bits of grey gives them as they are; by itself OpenCV keeps their upper byte.
+
+    Raises:
+        SourceError: Its frames are larger than any camera's.
+    """
+    width, height = (capture.get(side) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
+    if width * height > MAX_VIDEO_PIXELS:
+        capture.release()
+        raise SourceError(
+            f"{name} has frames of {width:.0f} x {height:.0f}; {MAX_VIDEO_PIXELS // 1_000_000} million pixels are read"
+        )
     if int(capture.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) == _GRAY16:
         capture.set(cv2.CAP_PROP_CONVERT_RGB, 0)
     return capture
@@ -415,7 +428,7 @@ def _open_stream(url: str) -> Any:
     capture = cv2.VideoCapture(url, cv2.CAP_FFMPEG, limits)
     if not capture.isOpened():
         raise _why_not(url)
-    return _keeping_depth(capture)
+    return _keeping_depth(capture, f"stream {redacted(url)}")
 
 
 def _why_not(url: str) -> SourceError:

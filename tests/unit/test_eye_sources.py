@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from swarmd_models import sources
 from swarmd_models.errors import FrameError, SourceError
 from swarmd_models.geo.geolocate import rotate
 from swarmd_models.geo.poses import PoseTrack, ReplayedPoses, make_pose, open_poses, read_dataflash
@@ -94,6 +95,17 @@ def test_corrupt_video(tmp_path: Path) -> None:
     path.write_bytes(np.random.default_rng(1).bytes(20_000))
     with pytest.raises(SourceError, match="cannot be opened: truncated, or of a format"):
         open_source(str(path))
+
+
+def test_a_video_of_larger_frames_than_may_be_is_refused_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(_video(tmp_path, 3))
+    monkeypatch.setattr(sources, "MAX_VIDEO_PIXELS", 64 * 48)
+    open_source(path).close()
+    monkeypatch.setattr(sources, "MAX_VIDEO_PIXELS", 64 * 48 - 1)
+    with pytest.raises(SourceError, match=r"clip\.avi has frames of 64 x 48; 0 million pixels are read"):
+        open_source(path)
 
 
 def test_truncated_video(tmp_path: Path) -> None:
