@@ -29,7 +29,7 @@ from swarmd_models.picture_header import read_header
 MAX_SIDE = 8_192
 """Pixels of a side: eight times the largest sensors'."""
 MAX_PIXELS = 4 << 20
-"""Five times the largest sensors': packed, a picture of 130 kB holds 67 million, which took two gigabytes."""
+"""Five times the largest sensors': packed, a picture of 34 kB held 17 million, which took 416 MiB."""
 _AT_ONCE = 1 << 18
 """Pixels whose temperatures are worked out together, in some 64-bit numbers each."""
 MAX_RECORDS = 256

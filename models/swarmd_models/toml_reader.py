@@ -13,7 +13,7 @@ from typing import Any
 MAX_ITEMS = 65_536
 """Items of one list in a description."""
 MAX_KEY_PARTS = 16
-"""Parts of one dotted key. `tomllib` notes each beginning of a key: 32 kB of dots took a gigabyte, 64 kB four."""
+"""Parts of one dotted key. `tomllib` notes each beginning of a key: 32 kB of dots took a gigabyte."""
 _HINTS_MAX = 16
 """Unknown keys that are compared with the known ones: of more nobody reads."""
 _STRING_OR_COMMENT = re.compile(

@@ -360,7 +360,7 @@ def test_a_file_that_holds_something_else_is_named_by_an_export(tmp_path: Path) 
 
 
 def test_a_file_of_more_words_than_an_export_writes_is_not_read_into_memory(tmp_path: Path) -> None:
-    """Columns that say one thing over and over: a hundred kilobytes are gigabytes of rows."""
+    """Columns that say one thing over and over take next to no bytes of a file."""
     arrow = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
