@@ -129,7 +129,7 @@ def test_what_goes_wrong_with_a_pin_or_what_is_sent_has_a_remedy(tmp_path: Path)
     with pytest.raises(ConfigError, match="swarmd fleet note"):
         cli._rows(tmp_path / "other", [])
     make_region(tmp_path / "region")
-    with pytest.raises(ConfigError, match="choose a name"):
+    with pytest.raises(ConfigError, match="write 1 to 64 letters, digits"):
         add_pin(tmp_path / "region", SwarmEntry("../evil", "farm"), b"")
 
 
