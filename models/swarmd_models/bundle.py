@@ -255,6 +255,13 @@ def at_rate(bundle: Bundle, rate: float) -> Bundle:
     return replace(bundle, second=replace(bundle.second, class_thresholds=chosen))
 
 
+def unhurried(bundle: Bundle) -> Bundle:
+    """The bundle with all the time that its second stage wants: what it says is its, not that of a busy machine."""
+    if bundle.second is None:
+        return bundle
+    return replace(bundle, second=replace(bundle.second, budget_ms=0.0))
+
+
 def resolve(model: str | Path) -> Path:
     """The file that a path or "zoo:NAME" means; raises `ArtefactError` when there is none."""
     name = str(model)

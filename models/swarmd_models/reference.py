@@ -6,14 +6,13 @@ and a second stage change what the model says.
 """
 
 import argparse
-import dataclasses
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from swarmd_models.backends.base import Array
-from swarmd_models.bundle import Bundle, load_bundle, resolve
+from swarmd_models.bundle import Bundle, load_bundle, resolve, unhurried
 from swarmd_models.bundle_rules import Reference
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
@@ -43,9 +42,7 @@ def measure(bundle: Bundle, images: Iterable[Image], backends: tuple[str, ...] =
         ArtefactError: There are too few frames to know anything.
         ModelError: The bundle cannot be run, or not on these frames.
     """
-    if bundle.second is not None:  # What it says is its, not that of a busy machine which has no time for it.
-        bundle = dataclasses.replace(bundle, second=dataclasses.replace(bundle.second, budget_ms=0.0))
-    detector = Detector.open(bundle, DetectorOptions(backends))
+    detector = Detector.open(unhurried(bundle), DetectorOptions(backends))
     seen: list[tuple[Sequence[Detection], Array]] = []
     details: list[tuple[float, list[float]]] = []
     try:

@@ -106,12 +106,7 @@ def alone_with(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: Another one runs it, or the lock cannot be taken.
     """
-    path = folder / LOCK_FILE
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
-    with locked(descriptor, path, f"the region in {folder} runs already; end that process first", ConfigError):
+    with _alone(folder / LOCK_FILE, f"the region in {folder} runs already; end that process first"):
         yield
 
 
@@ -122,14 +117,18 @@ def exporting(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: Another one does, or the lock cannot be taken.
     """
-    path = folder / EXPORT_LOCK_FILE
+    with _alone(folder / EXPORT_LOCK_FILE, f"another export of the region in {folder} runs; wait until it is done"):
+        yield
+
+
+def _alone(path: Path, busy: str) -> contextlib.AbstractContextManager[None]:
+    """Hold a file of the folder; where root makes it, whom the folder belongs to can hold it next."""
     try:
         make_for_owner(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         raise ConfigError(f"{path} cannot be opened: {error.strerror}") from error
-    with locked(descriptor, path, f"another export of the region in {folder} runs; wait until it is done", ConfigError):
-        yield
+    return locked(descriptor, path, busy, ConfigError)
 
 
 def read_seed(folder: Path) -> bytes:

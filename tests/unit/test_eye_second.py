@@ -14,6 +14,7 @@ from swarmd_models.errors import ArtefactError, BackendError
 from swarmd_models.evaluate import FrameSpec, ModuleScorer, evaluate_frames, frames_of
 from swarmd_models.golden import check_golden
 from swarmd_models.second import SecondStage, cut_out, fuse, sigmoid
+from swarmd_models.service import DETECT, Service
 from swarmd_models.types import Image
 from tests.support.second_stage import HEIGHT, WIDTH, brightness_model, linear_model, load_second, write_second
 
@@ -157,6 +158,25 @@ def test_a_frame_out_of_time_is_left_to_the_first_stage(tmp_path: Path) -> None:
     assert detector.second is not None
     assert detector.second.counts.examined == 0
     assert detector.second.counts.late > 0
+
+
+def test_a_request_is_answered_alike_however_busy_the_machine(tmp_path: Path) -> None:
+    """No frame's budget: a spot check would find an honest lender wrong that had no time."""
+    answers = []
+    for at, budget in enumerate(("0.000001", "10000.0")):
+        (folder := tmp_path / str(at)).mkdir()
+        bundle = load_second(
+            folder, candidate_threshold="candidate_threshold = 0.001", budget_ms=f"budget_ms = {budget}"
+        )
+        service = Service.open(bundle, DetectorOptions(), lambda text: None)
+        run = service.steps(DETECT, {"image": _picture()[..., None]})
+        run.step()
+        given = run.result()
+        answers.append((given["boxes"].tolist(), given["scores"].tolist()))
+        service.close()
+    assert answers[0] == answers[1]
+    first_stage = _open(replace(bundle, second=None)).detect(_picture())
+    assert [one.score for one in first_stage] != answers[0][1], "the second stage has a word in it"
 
 
 def test_flips_are_averaged(tmp_path: Path) -> None:

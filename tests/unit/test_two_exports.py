@@ -4,7 +4,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ import pytest
 from swarmd.cli.main import main
 from swarmd.errors import ConfigError
 from swarmd.federation.rows import ObjectQuery
-from swarmd.federation.settings import EXPORT_LOCK_FILE, exporting, make_region
+from swarmd.federation.settings import EXPORT_LOCK_FILE, LOCK_FILE, alone_with, exporting, make_region
 from swarmd.federation.store import FILE_NAME, Store
 from tests.support.federation_world import make_world
 
 pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra parquet)")
 
 WAIT_S = 0.5
+Hold = Callable[[Path], AbstractContextManager[None]]
 
 
 def regions(folder: Path) -> list[Path]:
@@ -87,16 +88,18 @@ def test_of_two_exports_of_one_region_one_is_refused(tmp_path: Path, capsys: pyt
     assert main(["region", "export", str(region), str(tmp_path / "past")]) == 0
 
 
-def test_the_lock_of_an_export_is_a_file_of_the_regions_account(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "hold"), [(EXPORT_LOCK_FILE, exporting), (LOCK_FILE, alone_with)])
+def test_a_regions_lock_is_a_file_of_its_account(name: str, hold: Hold, tmp_path: Path) -> None:
+    """Root's own would keep out the account that runs the region."""
     region = tmp_path / "region"
     make_region(region)
     if os.geteuid() == 0:
         os.chown(region, 4711, 4712)
-    with exporting(region):
-        assert (region / EXPORT_LOCK_FILE).stat().st_uid == region.stat().st_uid
-    (region / EXPORT_LOCK_FILE).unlink()
-    (region / EXPORT_LOCK_FILE).symlink_to(tmp_path / "other")
-    with pytest.raises(ConfigError, match="cannot be opened"), exporting(region):
+    with hold(region):
+        assert (region / name).stat().st_uid == region.stat().st_uid
+    (region / name).unlink()
+    (region / name).symlink_to(tmp_path / "other")
+    with pytest.raises(ConfigError, match="cannot be opened"), hold(region):
         pass
     assert not (tmp_path / "other").exists()
 
